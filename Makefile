@@ -28,6 +28,7 @@
 #   make commands every command with random arguments and files, twice at once, and killed on the way (MINUTES=60; SEED=1;
 #                 BUG="name": with a deliberate bug; BUGS=1: after how many cases each of them is found)
 #   make interrupts  an interrupt at every step of every call of writers, in memory (MINUTES=60; SEED=1)
+#   make arrow    drawn Arrow data into logs and out of them, then the deliberate bugs of it (MINUTES=60; SEED=1)
 #   make interop  our client and Apache's, on Apache's bookies and on ours: every combination
 #   make apache-tests  Apache's own compiled tests on our bookies (CLASS=part of a name; ARGS=--list, and more)
 #   make pulsar   a Pulsar broker on our bookies, with kills (MESSAGES=1000000; MINUTES=60; SEED=1; KEEP=directory for all records)
@@ -68,7 +69,7 @@ READS ?= 1000
 FARM ?= farm
 SEED ?= 1
 
-.PHONY: demo check test soak lint format simulate mutants chaos partitions directories farm lost-bookie duel streams fuzz commands interrupts interop apache-tests pulsar topics bench bench-peers bench-page proto clean check-java
+.PHONY: demo check test soak lint format simulate mutants chaos partitions directories farm lost-bookie duel streams fuzz commands arrow interrupts interop apache-tests pulsar topics bench bench-peers bench-page proto clean check-java
 
 demo: $(VENV)/installed check-java
 	$(RUN) examples/demo.py
@@ -84,7 +85,7 @@ soak: lint check-java $(VENV)/spark.jsa
 	BK_SPARK_SOAK=1 $(PYTEST) tests/unit tests/simulation --timeout 3600
 	$(QUICK_JVM) $(PYTEST) tests/soak --timeout 3600
 	BK_SPARK_SOAK=1 $(QUICK_JVM) $(PYTEST) tests/spark/test_where.py
-	$(MAKE) simulate chaos directories lost-bookie duel streams fuzz commands mutants farm
+	$(MAKE) simulate chaos directories lost-bookie duel streams fuzz commands arrow mutants farm
 	$(MAKE) interrupts MINUTES=10
 
 lint: $(VENV)/test-installed
@@ -135,6 +136,10 @@ commands: $(VENV)/test-installed check-java
 
 interrupts: $(VENV)/test-installed
 	$(RUN) -m tests.soak.interrupts --minutes $(MINUTES) --seed $(SEED)
+
+arrow: $(VENV)/test-installed
+	$(RUN) -m tests.soak.arrow --minutes $(MINUTES) --seed $(SEED)
+	$(RUN) -m tests.soak.arrow --bugs
 
 interop: $(VENV)/test-installed check-java
 	BK_SPARK_INTEROP=1 $(RUN) -m pytest tests/interop --timeout 3600 $(PYTEST_ARGS)

@@ -11,14 +11,18 @@ Ref: docs/guide/python.md, "Types".
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as of
 
 from bk_spark.errors import ConfigError
 from bk_spark.rows.arrow_types import arrow_schema, spark_schema
+from bk_spark.rows.empty_slices import renewed
 from bk_spark.rows.validity import entries_of, has_time, is_sound, ranged_leaves, time_text, wrong_value
 
 _MAX_ELEMENTS = 2**31 - 1
@@ -48,12 +52,12 @@ class Conversion:
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The same rows. Raises ConfigError where a value would be changed, or is none of its type."""
-        if not self._fits:
-            columns = [self._column(column, field) for column, field in zip(batch.columns, self.stored, strict=True)]
-            stored = pa.RecordBatch.from_arrays(columns, schema=self.stored)
-        else:
-            stored = batch
-        check_values(self._log, stored, batch.columns)
+        before = batch.columns
+        given = [renewed(column) if column.type.num_fields or not batch.num_rows else column for column in before]
+        columns = [self._column(column, field) for column, field in zip(given, self.stored, strict=True)]
+        is_same = self._fits and all(new is old for new, old in zip(columns, before, strict=True))
+        stored = batch if is_same else pa.RecordBatch.from_arrays(columns, schema=self.stored)
+        check_values(self._log, stored, given)
         return stored
 
     def _column(self, column: pa.Array, field: pa.Field) -> pa.Array:
@@ -93,7 +97,8 @@ def converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     if of.is_list(wanted):
         return _as_list(column, wanted)
     if of.is_struct(wanted):
-        children = [converted(column.field(place), field.type) for place, field in enumerate(wanted)]
+        # Flattened, a child is null where the struct is: what lies behind that null does not count.
+        children = [converted(child, field.type) for child, field in zip(column.flatten(), wanted, strict=True)]
         return pa.StructArray.from_arrays(children, fields=list(wanted), mask=column.is_null())
     return column.cast(wanted)
 
@@ -104,8 +109,28 @@ def _as_list(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     np.cumsum(lengths, out=offsets[1:])
     if offsets[-1] > _MAX_ELEMENTS:
         raise pa.ArrowInvalid(f"{offsets[-1]} elements in one batch, the maximum is {_MAX_ELEMENTS}: give fewer rows at a time")
-    values = converted(column.flatten(), wanted.value_type)
+    if _is_joined_wrongly(column.type):
+        values = converted(column.values, wanted.value_type).take(pa.array(_places(column, lengths, offsets)))
+    else:
+        values = converted(column.flatten(), wanted.value_type)
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=wanted, mask=column.is_null())
+
+
+@cache
+def _is_joined_wrongly(kind: pa.DataType) -> bool:
+    """Whether Arrow may fail where it flattens lists of it: of some dictionaries it joins none, of halffloat wrong ones."""
+    if of.is_dictionary(kind) or of.is_run_end_encoded(kind) or isinstance(kind, pa.BaseExtensionType):
+        return True
+    return any(_is_joined_wrongly(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def _places(column: pa.Array, lengths: npt.NDArray[Any], offsets: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Where in ``column.values`` the elements of the lists are, in the order of the lists."""
+    if of.is_fixed_size_list(column.type):
+        starts = (column.offset + np.arange(len(column))) * column.type.list_size
+    else:
+        starts = column.offsets.to_numpy()[: len(column)]
+    return np.repeat(starts - offsets[:-1], lengths) + np.arange(offsets[-1])
 
 
 def _maps_of(entries: pa.ListArray, wanted: pa.DataType) -> pa.Array:

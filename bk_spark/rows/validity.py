@@ -39,12 +39,11 @@ class WrongValue:
 
 def is_sound(column: pa.Array) -> bool:
     """Whether no value of the column can be wrong. Raises ArrowInvalid for a malformed one."""
-    try:
-        _seen_as(column, without_text(column.type)).validate(full=True)
-    except pa.ArrowInvalid:
-        _seen_as(column, _without_ranges(column.type)).validate(full=True)
-        return False
-    return True
+    # A view of a slice may be malformed where the slice is not, so what Arrow says of the column itself counts, too.
+    if _is_valid(_seen_as(column, without_text(column.type))) or _is_valid(column):
+        return True
+    _seen_as(column, _without_ranges(column.type)).validate(full=True)
+    return False
 
 
 def wrong_value(column: pa.Array, name: str) -> WrongValue | None:
@@ -105,6 +104,14 @@ def _without_ranges(kind: pa.DataType) -> pa.DataType:
     return _BYTES.get(kind) or _rebuilt(kind, _without_ranges)
 
 
+def _is_valid(column: pa.Array) -> bool:
+    try:
+        column.validate(full=True)
+    except pa.ArrowInvalid:
+        return False
+    return True
+
+
 def _seen_as(column: pa.Array, kind: pa.DataType) -> pa.Array:
     """The same buffers as another type; as they are where Arrow cannot, such as a slice of structs of nulls."""
     if column.type.equals(kind):
@@ -116,6 +123,8 @@ def _seen_as(column: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _rebuilt(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    if isinstance(kind, pa.BaseExtensionType):
+        return change(kind.storage_type)
     if of.is_struct(kind):
         return pa.struct([field.with_type(change(field.type)) for field in kind])
     if of.is_map(kind):

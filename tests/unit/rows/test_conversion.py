@@ -143,6 +143,17 @@ def test_every_encoding_is_stored_as_its_values_in_every_slice_and_inside_of_oth
             assert within == [[{"one": one, "more": [one]}] for one in expected]
 
 
+def test_halffloats_in_dictionaries_inside_of_lists_keep_their_values() -> None:
+    """Arrow joins their dictionaries wrong."""
+    half = pa.DictionaryArray.from_arrays(pa.array([0, 1, None], pa.int8()), pa.array([1.5, -2.25], pa.float16()))
+    for column in (
+        pa.ListArray.from_arrays(pa.array([0, 1, 3], pa.int32()), half, mask=pa.array([False, False])),
+        pa.ListViewArray.from_arrays(pa.array([1, 0], pa.int32()), pa.array([2, 1], pa.int32()), half),
+    ):
+        assert [value for row in stored(column).to_pylist() for value in row].count(1.5) == 1
+        assert sorted(str(value) for row in stored(column).to_pylist() for value in row) == ["-2.25", "1.5", "None"]
+
+
 @pytest.mark.parametrize("kind", [pl.Categorical, pl.Enum(["x", "y"])], ids=["Categorical", "Enum"])
 def test_the_categories_of_polars_are_text(kind) -> None:
     table = pa.table(pl.DataFrame({"c": pl.Series(["x", None, "y"], dtype=kind)}))

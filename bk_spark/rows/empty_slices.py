@@ -1,0 +1,60 @@
+"""New empty arrays in place of empty slices, which Arrow's interface for C hands over without the buffers that they point into.
+
+Arrow calls them valid, and writes a message of them that nobody can read: a column that is empty inside of lists or maps would
+make the whole batch unreadable.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pyarrow as pa
+import pyarrow.types as of
+
+
+def renewed(column: pa.Array) -> pa.Array:
+    """The same values; the column itself where nothing in it is empty."""
+    kind = column.type
+    if not len(column):
+        return column if _holds_runs(kind) else pa.nulls(0, kind)
+    if of.is_struct(kind):
+        children = [column.field(place) for place in range(kind.num_fields)]
+        whole = [renewed(child) for child in children]
+        if all(new is old for new, old in zip(whole, children, strict=True)):
+            return column
+        return pa.StructArray.from_arrays(whole, fields=list(kind), mask=column.is_null())
+    if of.is_map(kind):
+        keys, items = column.keys, column.items
+        if renewed(keys) is keys and renewed(items) is items:
+            return column
+        entries = pa.StructArray.from_arrays([keys, items], fields=[kind.key_field, kind.item_field])
+        return _around(column, renewed(entries), 2)
+    buffers = next((count for is_one, count in _LISTS if is_one(kind)), 0)
+    if not buffers:
+        return column
+    child = column.values
+    new = renewed(child)
+    return column if new is child else _around(column, new, buffers)
+
+
+@cache
+def _holds_runs(kind: pa.DataType) -> bool:
+    """Arrow makes no valid runs without a row. They are not stored, so nothing points into them."""
+    return bool(of.is_run_end_encoded(kind)) or any(_holds_runs(kind.field(place).type) for place in range(kind.num_fields))
+
+
+_LISTS = (
+    (of.is_list, 2),
+    (of.is_large_list, 2),
+    (of.is_fixed_size_list, 1),
+    (of.is_list_view, 3),
+    (of.is_large_list_view, 3),
+)
+"""Kinds of lists, and how many buffers of its own each has."""
+
+
+def _around(column: pa.Array, child: pa.Array, buffers: int) -> pa.Array:
+    """The lists ``column`` with another child."""
+    return pa.Array.from_buffers(
+        column.type, len(column), column.buffers()[:buffers], column.null_count, column.offset, children=[child]
+    )
