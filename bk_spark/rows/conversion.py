@@ -53,7 +53,7 @@ class Conversion:
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The same rows. Raises ConfigError where a value would be changed, or is none of its type."""
         before = batch.columns
-        given = [renewed(column) if column.type.num_fields or not batch.num_rows else column for column in before]
+        given = [_renewed(column) if column.type.num_fields or not batch.num_rows else column for column in before]
         columns = [self._column(column, field) for column, field in zip(given, self.stored, strict=True)]
         is_same = self._fits and all(new is old for new, old in zip(columns, before, strict=True))
         stored = batch if is_same else pa.RecordBatch.from_arrays(columns, schema=self.stored)
@@ -65,7 +65,7 @@ class Conversion:
             return column
         _is_sound(self._log, field.name, column)
         try:
-            return converted(column, field.type)
+            return _renewed(converted(column, field.type))
         except pa.ArrowException as problem:
             remedy = f"it cannot be stored as {field.type} without loss ({problem}): cast or round the column before"
             raise ConfigError(_value_of(self._log, field.name), str(column.type), remedy) from None
@@ -164,6 +164,14 @@ def _check_times(log: str, name: str, column: pa.Array) -> None:
             value = time_text(int(numbers[np.flatnonzero(numbers % 1000)[0]]))
             remedy = "a time has microseconds, not nanoseconds: cast or round it before"
             raise ConfigError(_value_of(log, place), value, remedy) from None
+
+
+def _renewed(column: pa.Array) -> pa.Array:
+    """As it is where Arrow calls it malformed: the check that follows says so."""
+    try:
+        return renewed(column)
+    except pa.ArrowException:
+        return column
 
 
 def _value_of(log: str, place: str) -> str:

@@ -16,7 +16,7 @@ def renewed(column: pa.Array) -> pa.Array:
     """The same values; the column itself where nothing in it is empty."""
     kind = column.type
     if not len(column):
-        return column if _holds_runs(kind) else pa.nulls(0, kind)
+        return column if _holds_encodings(kind) else pa.nulls(0, kind)
     if of.is_struct(kind):
         children = [column.field(place) for place in range(kind.num_fields)]
         whole = [renewed(child) for child in children]
@@ -38,9 +38,11 @@ def renewed(column: pa.Array) -> pa.Array:
 
 
 @cache
-def _holds_runs(kind: pa.DataType) -> bool:
-    """Arrow makes no valid runs without a row. They are not stored, so nothing points into them."""
-    return bool(of.is_run_end_encoded(kind)) or any(_holds_runs(kind.field(place).type) for place in range(kind.num_fields))
+def _holds_encodings(kind: pa.DataType) -> bool:
+    """Of these Arrow makes no array without a row, or no valid one. They are not stored as they are (conversion.py)."""
+    if of.is_run_end_encoded(kind) or of.is_dictionary(kind) or isinstance(kind, pa.BaseExtensionType):
+        return True
+    return any(_holds_encodings(kind.field(place).type) for place in range(kind.num_fields))
 
 
 _LISTS = (

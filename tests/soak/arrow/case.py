@@ -81,8 +81,8 @@ class Case:
         table = self._in_chunks(pa.table([columns[name] for name in names], names=names), count)
         merge = chance.random() < 0.6
         after = self._model.after({name: types[name] for name in names}, merge=merge)
-        self._give(table, memory, merge=merge, refused=after is None, wrong=wrong)
-        if after is not None and not wrong:
+        is_taken = self._give(table, memory, merge=merge, refused=after is None, wrong=wrong)
+        if after is not None and is_taken:
             self._written += count
             self._model.types = after
             self._model.rows += [{name: (values[name][row], types[name]) for name in names} for row in range(count)]
@@ -109,7 +109,8 @@ class Case:
         columns = [pa.chunked_array([_array(piece.column(name)) for piece in pieces]) for name in table.schema.names]
         return pa.table(columns, names=table.schema.names)
 
-    def _give(self, table: pa.Table, memory: Any, *, merge: bool, refused: bool, wrong: set[str]) -> None:
+    def _give(self, table: pa.Table, memory: Any, *, merge: bool, refused: bool, wrong: set[str]) -> bool:
+        """Whether the log takes it. Raises Finding where it must not, or must."""
         chance, log = self._chance, self._log
         given = {"table": lambda: table, "reader": table.to_reader, "stream": lambda: Stream(table)}
         rows = given[chance.choice(tuple(given))]()
@@ -124,9 +125,10 @@ class Case:
                 log.append(rows, merge=merge, scribble=scribble)
         except BookKeeperError as problem:
             self._check_refusal(str(problem), table.schema.names, refused=refused, wrong=wrong)
-            return
+            return False
         if refused or wrong:
             raise Finding(f"taken: {table.schema}, into {self._model.types}, merge={merge}, wrong values in {wrong or 'none'}")
+        return True
 
     def _check_refusal(self, text: str, names: list[str], *, refused: bool, wrong: set[str]) -> None:
         if not refused and not wrong and "run_end_encoded" in text:
