@@ -51,8 +51,8 @@ def widest(slots: Mapping[Location, int], ensemble_size: int, write_quorum: int)
         of_zones[place.zone] = of_zones.get(place.zone, 0) + count
     zones, racks = (sum(min(ensemble_size, m * write_quorum) for m in counts) for counts in (of_zones.values(), slots.values()))
     if ensemble_size == write_quorum:
-        return Spread(zones // ensemble_size, zones // ensemble_size, racks // ensemble_size, racks // ensemble_size)
-    return Spread(zones // ensemble_size, zones, racks // ensemble_size, racks)
+        return Spread(racks // ensemble_size, racks // ensemble_size, zones // ensemble_size, zones // ensemble_size)
+    return Spread(racks // ensemble_size, racks, zones // ensemble_size, zones)
 
 
 def arranged(slots: Mapping[Location, int], write_quorum: int, choose: Choose) -> list[Location]:
@@ -154,7 +154,7 @@ class _Shares:
         return self._sampled(shares)
 
     def _added(self, place: Location) -> tuple[int, int]:
-        return self._worth(self._of_zone[place.zone]), self._worth(self._slots[place])
+        return self._worth(self._slots[place]), self._worth(self._of_zone[place.zone])
 
     def _worth(self, slots: int) -> int:
         """The write sets that one more slot adds."""

@@ -1,6 +1,6 @@
 """Which bookies form an ensemble, and which ones replace its failed bookies. Pure.
 
-Every write set spans as many zones, and then as many racks, as the bookies that may be chosen allow (``rack_spread.py``). A
+Every write set spans as many racks, and then as many zones, as the bookies that may be chosen allow (``rack_spread.py``). A
 replacement makes the most of the bookies that stay. Among choices that span as much, chance decides, so that all bookies get
 about the same load. Quarantined bookies are chosen only if there are not enough others.
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from bk_spark.client.protocol.placement.arrange_racks import Choose, arranged, shuffled, slots_of_racks, widest
 from bk_spark.client.protocol.placement.fill_slots import Filling, PlacedBookie, Vacancies, fill
@@ -72,12 +72,7 @@ def choose_ensemble(candidates: Sequence[Candidate], ensemble_size: int, terms: 
     if len(usable) < ensemble_size:
         read_only = sum(candidate.is_read_only for candidate in candidates)
         raise NotEnoughBookiesError(ensemble_size, len(usable), purpose, read_only)
-    preferred = _in_preferred_order(usable, choose)
-    chosen = _ensemble(preferred, ensemble_size, terms.write_quorum, choose)
-    if chosen.spread.fewest_racks < _required(terms):
-        # Racks count alone: what zones cost in racks must not be the reason for a refusal.
-        flat = [PlacedBookie(option.bookie_id, Location("", option.place.rack)) for option in preferred]
-        chosen = _ensemble(flat, ensemble_size, terms.write_quorum, choose)
+    chosen = _ensemble(_in_preferred_order(usable, choose), ensemble_size, terms.write_quorum, choose)
     if chosen.spread.fewest_racks < _required(terms):
         raise NotEnoughBookiesError(_required(terms), chosen.spread.fewest_racks, purpose, of_racks=True)
     return chosen
@@ -105,10 +100,7 @@ def choose_replacements(
     free = [option for option in options if option.bookie_id not in ensemble]
     before = [places.get(bookie_id) for bookie_id in ensemble]
     judged = range(len(ensemble)) if terms.must_widen else wanted
-    vacancies = Vacancies(terms.write_quorum, before, wanted, free, own, judged)
-    found = fill(vacancies)
-    if found.spread.fewest_racks < _required(terms):
-        found = _flat(vacancies)
+    found = fill(Vacancies(terms.write_quorum, before, wanted, free, own, judged))
     purpose = f"the replacement of {len(wanted)} bookies of an ensemble"
     if terms.must_widen and found.spread <= spread_of(before, terms.write_quorum):
         racks = found.spread.fewest_racks
@@ -145,17 +137,6 @@ def _with_bookies(order: Sequence[Location], preferred: Sequence[PlacedBookie], 
             of_rack.append(option)
     in_turn = {place: shuffled(options, choose) for place, options in taken.items()}
     return {slot: in_turn[place].pop() for slot, place in enumerate(order)}
-
-
-def _flat(vacancies: Vacancies) -> Filling:
-    """With racks alone: what zones cost in racks must not be the reason for a refusal."""
-
-    def flat(option: PlacedBookie) -> PlacedBookie:
-        return PlacedBookie(option.bookie_id, Location("", option.place.rack))
-
-    places = [None if place is None else Location("", place.rack) for place in vacancies.places]
-    own = {slot: flat(option) for slot, option in vacancies.own.items()}
-    return fill(replace(vacancies, places=places, free=[flat(option) for option in vacancies.free], own=own))
 
 
 def _usable(candidates: Iterable[Candidate], needed: int) -> list[Candidate]:

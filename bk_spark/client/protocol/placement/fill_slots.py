@@ -190,4 +190,4 @@ class _Search:
             spanned_zones = {place.zone for place in spanned}
             racks.append(len(spanned) + min(is_open, len(self._racks - spanned)))
             zones.append(len(spanned_zones) + min(is_open, len(self._zones - spanned_zones)))
-        return summed(zones, racks)
+        return summed(racks, zones)

@@ -1,7 +1,7 @@
 """How many racks and zones the write sets of an ensemble span. Pure.
 
 A *rack* is what fails as one: a power supply, a switch. Racks may be in *zones*: ``/zone-a/rack-1``. The more of them a write
-set spans, the more may fail at once. ``Spread`` compares ensembles: zones count before racks, and the write set that spans
+set spans, the more may fail at once. ``Spread`` compares ensembles: racks count before zones, and the write set that spans
 fewest before the sum over all write sets.
 
 Worked example, Qw = 2, racks a a b c: the write sets are aa, ab, bc and ca. The fewest racks are 1, the sum is 7. With a b a c
@@ -26,12 +26,12 @@ class Location(NamedTuple):
 class Spread(NamedTuple):
     """Over some write sets: the greater, the better."""
 
-    fewest_zones: int
-    """Of any write set."""
-    zones: int
-    """The sum over the write sets."""
     fewest_racks: int
+    """Of any write set."""
     racks: int
+    """The sum over the write sets."""
+    fewest_zones: int
+    zones: int
 
 
 def location_of(rack: str) -> Location:
@@ -46,12 +46,12 @@ def spread_of(places: Sequence[Location | None], write_quorum: int, slots: Itera
     """
     write_sets = write_sets_with(range(len(places)) if slots is None else slots, len(places), write_quorum)
     known = [{place for slot in members if (place := places[slot]) is not None} for members in write_sets]
-    return summed([len({place.zone for place in one}) for one in known], [len(one) for one in known])
+    return summed([len(one) for one in known], [len({place.zone for place in one}) for one in known])
 
 
-def summed(zones: Collection[int], racks: Collection[int]) -> Spread:
+def summed(racks: Collection[int], zones: Collection[int]) -> Spread:
     """The spread of write sets that span so many."""
-    return Spread(min(zones, default=0), sum(zones), min(racks, default=0), sum(racks))
+    return Spread(min(racks, default=0), sum(racks), min(zones, default=0), sum(zones))
 
 
 def write_sets_with(slots: Iterable[int], ensemble_size: int, write_quorum: int) -> list[tuple[int, ...]]:

@@ -68,12 +68,20 @@ def test_three_copies_take_three_racks_wherever_there_are_three(seed: int) -> No
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_zones_come_before_racks_and_within_a_zone_copies_take_different_racks(seed: int) -> None:
+def test_copies_take_different_racks_and_these_lie_in_as_many_zones_as_there_are(seed: int) -> None:
     candidates = in_racks("/x/1", "/x/1", "/x/2", "/x/3", "/y/1", "/y/1")
     chosen = choose_ensemble(candidates, 3, Terms(3), random.Random(seed).randrange)
     racks = racks_of(candidates, chosen.bookies)
     assert len(set(racks)) == 3
     assert {location_of(rack).zone for rack in racks} == {"/x", "/y"}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_zone_more_is_not_worth_a_rack(seed: int) -> None:
+    """Both bookies of zone z would give the write sets one zone more in all, and three racks less."""
+    candidates = in_racks("/x/1", "/x/2", "/x/3", "/y/1", "/z/1", "/z/1")
+    spread = choose_ensemble(candidates, 5, Terms(4), random.Random(seed).randrange).spread
+    assert spread == Spread(fewest_racks=4, racks=20, fewest_zones=2, zones=13)
 
 
 @pytest.mark.parametrize(
