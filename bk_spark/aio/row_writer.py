@@ -19,6 +19,7 @@ import pyarrow as pa
 from bk_spark.aio.append_line import AppendLine
 from bk_spark.aio.calls import Calls
 from bk_spark.aio.writer import AsyncClosedAfterBlock
+from bk_spark.calls.exit_notice import Unconfirmed, dropped, tell_at_exit
 from bk_spark.client.driver.user_loop import LoopFuture, give_outcome, wake
 from bk_spark.client.log.entry_range import LogPosition
 from bk_spark.client.log.leader.log_write_handle import submit
@@ -57,6 +58,9 @@ class AsyncRowWriteHandle(AsyncClosedAfterBlock):
         self._untold: BaseException | None = None
         """Why rows could not be submitted, until a call has raised it: nobody has to look at the futures."""
         self._is_closed = False
+        self._sending: list[RowCall[LoopFuture[Any]]] = []
+        """Taken from the buffer, and not submitted yet."""
+        tell_at_exit(self)
 
     @property
     def schema(self) -> pa.Schema:
@@ -117,6 +121,11 @@ class AsyncRowWriteHandle(AsyncClosedAfterBlock):
         await self._calls.in_thread(self._leader.handle.close)
         self._raise_untold()
 
+    def _unconfirmed(self) -> Unconfirmed:
+        """As that of ``RowWriteHandle``."""
+        rows = sum(call.rows for call in list(self._sending)) + self._buffer.rows
+        return Unconfirmed(0 if self._leader.handle._is_client_closed else rows, "row", f"log '{self._leader.limits.log}'")
+
     @property
     def _title(self) -> str:
         return f"the row writer of log '{self._leader.limits.log}'"
@@ -175,17 +184,21 @@ class AsyncRowWriteHandle(AsyncClosedAfterBlock):
 
     async def _send(self) -> None:
         """Submit what waits, in order, until nothing does."""
-        calls: list[RowCall[LoopFuture[Any]]] = []
         try:
             while not self._buffer.is_empty:
                 await self._until_due()
                 calls, self._is_asked = self._buffer.take(), False
+                self._sending = list(calls)
                 if self._room is not None:
                     wake(self._room)
                 for group in await self._calls.in_thread(partial(self._leader.entries.of, calls)):
                     await self._submit(group)
+                    del self._sending[: len(group.futures)]
         except BaseException as problem:
-            self._fail([call.future for call in (*calls, *self._buffer.take())], problem)
+            if not isinstance(problem, Exception):  # the event loop ends
+                dropped(self._unconfirmed())
+            self._fail([call.future for call in (*self._sending, *self._buffer.take())], problem)
+            self._sending = []
             if not isinstance(problem, Exception):
                 raise
         finally:

@@ -155,6 +155,14 @@ class _BlockingWriter(LedgerWriter, ClosedAfterBlock):
         super().__init__(context, AddEntries(metadata, version, AddLimits.of(context.config), deferred_sync=deferred_sync))
         self._queue = WriteQueue(context, self._machine)
 
+    def _write_for(self, log: str) -> None:
+        """Have the exit of the program name this log for entries that are not confirmed."""
+        self._queue.written_for = f"log '{log}'"
+
+    @property
+    def _is_client_closed(self) -> bool:
+        return self._context.is_closed
+
     def force(self) -> int:
         """Make durable what was appended. Returns the last add confirmed, which covers it.
 

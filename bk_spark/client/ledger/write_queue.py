@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 
 from bk_spark.calls.call_future import CallFuture, Guard
+from bk_spark.calls.exit_notice import Unconfirmed, tell_at_exit
 from bk_spark.calls.forks import check_process, refusal
 from bk_spark.calls.gate import Gate
 from bk_spark.client.driver.client_context import ClientContext
@@ -90,6 +91,8 @@ class WriteQueue:
     def __init__(self, context: ClientContext, machine: AddEntries) -> None:
         self._context = context
         self._machine = machine
+        self.written_for = f"ledger {machine.metadata.ledger_id}"
+        """What the exit of the program names for what is not confirmed."""
         self._runner = Runner(context, machine.metadata, machine, self._on_command)
         self._batch_bytes = context.config.add_batch_bytes
         self._window_bytes = context.config.add_window_bytes
@@ -121,6 +124,7 @@ class WriteQueue:
         """The bug that ended the state machine, or the end of the client."""
         self._is_close_posted = False
         context.end_with_client(self)
+        tell_at_exit(self)
 
     # --- for threads of the application
 
@@ -499,12 +503,15 @@ class WriteQueue:
             if not closed.done():
                 closed.set_exception(refusal())
 
-    def unconfirmed(self) -> int:
-        """Entries that were appended and are not confirmed. From any thread; exact while no other one appends."""
-        waiting = [item for standing in list(self._line.values()) for item in list(standing.items)]
-        arriving = [item for arrival in self._arrivals for item in arrival.items()]
-        under_way = [item for token in list(self._in_flight) for item in token.items]
-        return sum(item.count for item in (*arriving, *waiting, *list(self._items), *under_way))
+    def _unconfirmed(self) -> Unconfirmed:
+        """Entries without an answer; none once the client was closed. Looks in the order in which they move on."""
+        if self._context.is_closed:
+            return Unconfirmed(0, "entry", self.written_for)
+        found = [item for arrival in self._arrivals for item in arrival.items()]
+        found += [item for standing in list(self._line.values()) for item in list(standing.items)]
+        found += list(self._items)
+        found += [item for token in list(self._in_flight) for item in token.items]
+        return Unconfirmed(sum(item.count for item in found), "entry", self.written_for)
 
     def _break(self, error: BookKeeperError) -> None:
         """Fail all that waits, and all that comes."""

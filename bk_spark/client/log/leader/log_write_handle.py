@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from bk_spark.calls.exit_notice import Unconfirmed, tell_at_exit
 from bk_spark.client.driver.event_loop import EventLoop, check_may_wait
 from bk_spark.client.ledger.payloads import CheckedPayloads, Payload, Payloads, checked_payload, checked_payloads
 from bk_spark.client.ledger.write_handle import InOrderWriter, WriteHandle, standing_after
@@ -40,6 +41,11 @@ class LogAppend:
     nbytes: int
     """As windows and rolls count it: payloads, with ENTRY_OVERHEAD_BYTES for each entry."""
     future: Future[Any] = field(default_factory=new_future)
+
+    @property
+    def count(self) -> int:
+        """Entries."""
+        return 1 if isinstance(self.payload, bytes) else len(self.payload)
 
     def send(self, ledger: WriteHandle) -> Future[Any]:
         """Waits while the ledger's window is full."""
@@ -85,6 +91,8 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
         self._closed: Future[None] | None = None
         self._former: WriteHandle | None = None
         """The ledger before the last: closed, but no version records its end yet."""
+        ledger._write_for(self._name)
+        tell_at_exit(self)
 
     @property
     def ledger_id(self) -> int:
@@ -139,6 +147,15 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
             else:
                 closed.set_result(None)
         closed.result()
+
+    def _unconfirmed(self) -> Unconfirmed:
+        """What a roll has queued; its ledgers tell the rest."""
+        entries = 0 if self._is_client_closed else sum(append.count for append in self._rolls.queued)
+        return Unconfirmed(entries, "entry", f"log '{self._name}'")
+
+    @property
+    def _is_client_closed(self) -> bool:
+        return self._rolls.ledger._is_client_closed
 
     @property
     def _title(self) -> str:
@@ -237,6 +254,7 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
     def _move_to(self, ledger: WriteHandle) -> None:
         """Wait until appends to the old ledger are confirmed, then send what was queued meanwhile to the new one."""
         with self._changed:
+            ledger._write_for(self._name)
             self._rolls.opened(ledger)
             self._changed.wait_for(lambda: self._rolls.is_drained or self._rolls.has_failed)
         while (append := self._next_queued()) is not None:

@@ -115,7 +115,7 @@ class RollLog(Generic[_Ledger, _Append]):
         """An append, or a step of a roll, failed. Returns the queued appends, which fail with ``refusal``."""
         if not self.has_failed:
             self.has_failed, self.refusal = True, error
-        queued = [append for append, _ in self._queue]
+        queued = self.queued
         self._queue.clear()
         self._queued_bytes = 0
         return queued
@@ -143,6 +143,10 @@ class RollLog(Generic[_Ledger, _Append]):
         self._move(RollState.OPENING, RollState.DRAINING)
         self.ledger = ledger
         self._ledger_bytes, self._due_bytes = 0, self._limits.roll_bytes
+
+    @property
+    def queued(self) -> list[_Append]:
+        return [append for append, _ in list(self._queue)]
 
     def release(self) -> _Append | None:
         """Once drained: the next queued append, to be sent to ``ledger``; or None, and → CLOSING, if none is left."""

@@ -48,6 +48,10 @@ class RowCall(Generic[_Future]):
     """None of them for a flush, which is answered once all before it is."""
     future: _Future
 
+    @property
+    def rows(self) -> int:
+        return sum(batch.num_rows for batch in self.batches)
+
 
 class RowBuffer(Generic[_Future]):
     """The calls whose rows wait, in order. Not thread-safe."""
@@ -63,7 +67,7 @@ class RowBuffer(Generic[_Future]):
     @property
     def is_full(self) -> bool:
         """Whether the rows are enough for an entry: they are due at once."""
-        return self._rows >= self._limits.max_rows or self._nbytes >= self._limits.max_bytes
+        return self.rows >= self._limits.max_rows or self._nbytes >= self._limits.max_bytes
 
     @property
     def due_s(self) -> float:
@@ -74,7 +78,7 @@ class RowBuffer(Generic[_Future]):
         if not self._calls:
             self._due_s = now_s + self._limits.max_delay_s
         self._calls.append(call)
-        self._rows += sum(batch.num_rows for batch in call.batches)
+        self.rows += call.rows
         self._nbytes += sum(batch.nbytes for batch in call.batches)
 
     def take(self) -> list[RowCall[_Future]]:
@@ -85,5 +89,5 @@ class RowBuffer(Generic[_Future]):
 
     def _start_anew(self) -> None:
         self._calls: list[RowCall[_Future]] = []
-        self._rows = self._nbytes = 0
+        self.rows = self._nbytes = 0
         self._due_s = 0.0

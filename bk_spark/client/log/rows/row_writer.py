@@ -19,6 +19,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from bk_spark.calls.call_future import CallFuture
+from bk_spark.calls.exit_notice import Unconfirmed, tell_at_exit
 from bk_spark.calls.gate import Gate
 from bk_spark.calls.off_main_thread import in_thread
 from bk_spark.client.driver.event_loop import EventLoop, check_may_wait
@@ -62,9 +63,12 @@ class RowWriteHandle(ClosedAfterBlock):
         """Whether the thread runs. Set on the event loop, which starts it with the first call."""
         self._buffer: RowBuffer[Future[LogPosition]] = RowBuffer(leader.limits)
         """From here on, of the thread."""
+        self._sending: list[RowCall[Future[LogPosition]]] = []
+        """Taken from the buffer, and not submitted yet."""
         self._last: Future[Any] | None = None
         self._waiting: deque[Gate] = deque()
         """Of calls that wait until what is buffered goes on."""
+        tell_at_exit(self)
 
     @property
     def schema(self) -> pa.Schema:
@@ -133,6 +137,12 @@ class RowWriteHandle(ClosedAfterBlock):
         closed.result()
         self._raise_untold()
 
+    def _unconfirmed(self) -> Unconfirmed:
+        """Rows that are in no entry yet; the leader tells of entries."""
+        calls = [arrival.what for arrival in self._calls] + list(self._sending)
+        rows = sum(call.rows for call in calls) + self._buffer.rows
+        return Unconfirmed(0 if self._leader.handle._is_client_closed else rows, "row", f"log '{self._leader.limits.log}'")
+
     @property
     def _title(self) -> str:
         return f"the row writer of log '{self._leader.limits.log}'"
@@ -200,11 +210,12 @@ class RowWriteHandle(ClosedAfterBlock):
     def _send(self) -> None:
         """Submit what waits, in the order in which it was appended. Waits while too much is unconfirmed."""
         calls = self._buffer.take()
+        self._sending = list(calls)
         left = [call.future for call in calls]
         try:
             for group in self._leader.entries.of(calls) if calls else []:
                 self._submit_group(group)
-                del left[: len(group.futures)]
+                del left[: len(group.futures)], self._sending[: len(group.futures)]
         except Exception as problem:
             self._fail(left, problem)
         except BaseException as problem:
@@ -213,6 +224,7 @@ class RowWriteHandle(ClosedAfterBlock):
                 future.set_exception(InternalError(self.ledger_id, repr(problem)))
             for future in left[-1:]:
                 future.set_exception(problem)
+        self._sending = []
         self._let_in(sum(batch.nbytes for call in calls for batch in call.batches))
 
     def _let_in(self, nbytes: int) -> None:
