@@ -209,7 +209,11 @@ def test_rows_wait_for_others_no_longer_than_asked_and_a_flush_ends_the_wait(clu
 def test_a_leader_rolls_and_every_ledger_has_its_number_of_rows(cluster: LocalCluster, log: Log) -> None:
     async def test(client: bk.AsyncBookKeeper, same: bk.AsyncLog) -> None:
         async with await same.open_row_writer(SCHEMA, roll_bytes=20_000, max_rows=10) as writer:
-            await asyncio.gather(*(writer.append(row(number, 500)) for number in range(500)))
+            passed = [writer.ledger_id]
+            for first in range(0, 500, 100):
+                await asyncio.gather(*(writer.append(row(number, 500)) for number in range(first, first + 100)))
+                await until(lambda: writer.ledger_id != passed[-1])
+                passed.append(writer.ledger_id)
         ledgers = log.ledgers()
         assert len(ledgers) > 2
         assert sum(one.rows for one in ledgers) == 500
@@ -251,7 +255,7 @@ def test_while_too_much_is_unconfirmed_calls_stand_in_line_and_the_loop_goes_on(
     take, taken = RowBuffer.take, []
 
     def noted(buffer: RowBuffer[Any]) -> list[RowCall[Any]]:
-        taken.append(buffer._rows)
+        taken.append(buffer.rows)
         return take(buffer)
 
     monkeypatch.setattr(RowBuffer, "take", noted)
@@ -267,7 +271,7 @@ def test_while_too_much_is_unconfirmed_calls_stand_in_line_and_the_loop_goes_on(
                 await until(lambda: ticks.count >= 50)
                 assert not any(one.done() for one in (*appends, flushing))
                 assert writer._window._held_bytes <= NARROW.add_window_bytes
-                assert writer._buffer._rows <= 10, "one buffer waits, and one that was taken"
+                assert writer._buffer.rows <= 10, "one buffer waits, and one that was taken"
             await asyncio.gather(*appends)
             await flushing
             ticking.cancel()
