@@ -38,6 +38,9 @@ _COMMENTS = b"SPARK::metadata::json"
 _COLLATIONS = "__COLLATIONS"
 """In a field's metadata: Spark's name for the collations of texts in it."""
 
+MAX_LEVELS = 64
+"""Of a column and the types inside of it. Arrow writes and reads no batch with more."""
+
 _IS_VARIANT = {b"variant": b"true"}
 _VARIANT = pa.struct(
     [pa.field("value", pa.binary(), nullable=False), pa.field("metadata", pa.binary(), nullable=False, metadata=_IS_VARIANT)]
@@ -101,9 +104,18 @@ def arrow_schema(schema: dict[str, Any]) -> pa.Schema:
 def spark_schema(schema: pa.Schema) -> dict[str, Any]:
     """Spark's JSON for Arrow's columns, all nullable.
 
-    Raises ConfigError for a type that Spark does not have, and for names of columns, or of fields, that it cannot tell apart.
+    Raises ConfigError for a type that Spark does not have, for one that is nested too deeply, and for names of columns, or of
+    fields, that Spark cannot tell apart.
     """
+    for field in schema:
+        if is_too_deep(field.type):
+            remedy = f"a log's types have at most {MAX_LEVELS} levels: store deeper values as text, such as JSON"
+            raise ConfigError(f"the type of column '{field.name}'", f"{str(field.type)[:80]}…", remedy)
     return {"type": "struct", "fields": _spark_fields(list(schema), "")}
+
+
+def is_too_deep(kind: pa.DataType, levels: int = MAX_LEVELS) -> bool:
+    return levels == 0 or any(is_too_deep(kind.field(place).type, levels - 1) for place in range(kind.num_fields))
 
 
 def has_collation(schema: pa.Schema, path: Sequence[str]) -> bool:

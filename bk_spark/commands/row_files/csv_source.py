@@ -14,6 +14,7 @@ import pyarrow.compute as pc
 from pyarrow import csv
 
 from bk_spark.commands.row_files import text_values
+from bk_spark.commands.row_files.bad_value import MAX_SHOWN
 from bk_spark.commands.row_files.guessed_types import GuessedColumn
 from bk_spark.commands.row_files.named_file import NamedFile
 from bk_spark.commands.row_files.reading import BLOCK_BYTES, MAX_ROW_BYTES, in_column, reading
@@ -61,6 +62,7 @@ class CsvSource:
         while True:
             try:
                 for batch in self._read(block_bytes, done):
+                    self._refuse_not_utf8(batch, done)
                     yield batch
                     done += batch.num_rows
                 self.file.check()
@@ -70,6 +72,14 @@ class CsvSource:
                 if block_bytes > MAX_ROW_BYTES:
                     problem = f"one row has more than {MAX_ROW_BYTES} bytes: perhaps a quote is never closed"
                     raise ConfigError("FILE", self.file.path, problem) from None
+
+    def _refuse_not_utf8(self, batch: pa.RecordBatch, done: int) -> None:
+        for texts, name in zip(batch.columns, self.names, strict=True):
+            if (found := text_values.not_utf8(texts)) is not None:
+                place, text = found
+                row = self._header_rows + done + place + 1
+                problem = f"it cannot be read as {self.file.form}: row {row} has {text[:MAX_SHOWN]!r} in column '{name}'"
+                raise ConfigError("FILE", self.file.path, f"{problem}, which is not UTF-8")
 
     def _read(self, block_bytes: int, skip: int) -> Iterator[pa.RecordBatch]:
         places = [str(place) for place in range(len(self.names))]
@@ -84,6 +94,7 @@ class CsvSource:
                     null_values=self._convert_nulls,
                     strings_can_be_null=True,
                     quoted_strings_can_be_null=False,
+                    check_utf8=False,
                 )
                 reader = csv.open_csv(pa.PythonFile(marked, "r"), read, parse, convert)
                 yield from self._without_last_row(_skipped(reader, self._header_rows + skip), end)
@@ -118,13 +129,19 @@ class _WithLastRow(io.RawIOBase):
         """What is left of the last row."""
         self._last = b"\n"
         self._has_ended = False
+        self._held = b""
+        """What the last call kept back."""
 
     def readable(self) -> bool:
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """``size`` bytes unless the text ends before: Arrow takes what one call returns for a block."""
-        found = b""
+        """``size`` bytes unless the text ends before: Arrow takes what one call returns for a block.
+
+        A return goes into the next block: Arrow drops the line feed that a block begins with if the one before ends with a
+        return, in quotes, too.
+        """
+        found, self._held = self._held, b""
         while len(found) < size and not self._has_ended:
             more = cast("bytes", self._opened.read(size - len(found)))
             if more:
@@ -135,16 +152,26 @@ class _WithLastRow(io.RawIOBase):
             found += more
         rest = size - len(found)
         found, self._row = found + self._row[:rest], self._row[rest:]
+        if found.endswith(b"\r") and len(found) > 1:
+            found, self._held = found[:-1], b"\r"
         return found
 
 
 def _header(opened: Any, delimiter: str) -> tuple[list[str], int]:
     """The names of the columns, and how many empty lines are before them."""
-    text = io.TextIOWrapper(cast("Any", _Buffered(opened)), "utf-8-sig", newline="")
+    text = io.TextIOWrapper(cast("Any", _Buffered(opened)), "utf-8-sig", "surrogateescape", newline="")
     for skipped, names in enumerate(python_csv.reader(text, delimiter=delimiter)):
         if names:
+            _refuse_no_text(names)
             return names, skipped
     raise ValueError("it is empty: its first row must name the columns")
+
+
+def _refuse_no_text(names: list[str]) -> None:
+    for name in names:
+        raw = name.encode("utf-8", "surrogateescape")
+        if raw.decode("utf-8", "replace") != name:
+            raise ValueError(f"the name {raw[:MAX_SHOWN]!r} in its first row is not UTF-8")
 
 
 class _Buffered(io.BufferedReader):

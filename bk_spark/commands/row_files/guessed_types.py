@@ -23,13 +23,15 @@ _PLAIN_NOT_FINITE = r"^(?:NaN|nan|-?inf|-?Infinity)$"
 _PLAIN_INTEGER = r"^(?:0|-?[1-9][0-9]*)$"
 _LONG_INTEGER = r"^-?[0-9]{16}"
 """So many digits without a point are an account's or an order's: a double would show them as 9.2e18."""
+_YEAR = "(?:[1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
+"""From 0001 to 9999, as Python and SQL have them: others are kept as texts unless a type says that they are dates."""
 _CANDIDATES: dict[str, pa.DataType] = {
     r"^(?:true|false|True|False|TRUE|FALSE)$": pa.bool_(),
     _PLAIN_INTEGER: pa.int64(),
     f"{_PLAIN_NUMBER}|{_PLAIN_NOT_FINITE}": pa.float64(),
-    times.DATE_ALONE.replace("-?[0-9]{4,}", "[0-9]{4}"): pa.date32(),
-    times.WITH_ZONE.replace("-?[0-9]{4,}", "[0-9]{4}").replace(times.OFFSET, "(?P<offset>Z)"): pa.timestamp("us", "UTC"),
-    times.WITHOUT_ZONE.replace("-?[0-9]{4,}", "[0-9]{4}"): pa.timestamp("us"),
+    times.DATE_ALONE.replace(times.YEAR, _YEAR): pa.date32(),
+    times.WITH_ZONE.replace(times.YEAR, _YEAR).replace(times.OFFSET, "(?P<offset>Z)"): pa.timestamp("us", "UTC"),
+    times.WITHOUT_ZONE.replace(times.YEAR, _YEAR): pa.timestamp("us"),
 }
 
 
@@ -127,6 +129,15 @@ def only_fields_of(kind: pa.DataType, own: pa.DataType) -> pa.DataType:
     return kind
 
 
+def checked_name(name: str) -> str:
+    """The name. Raises ValueError where it is no text."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"the name {name!r} has half of a character (a surrogate without the other)") from None
+    return name
+
+
 def _wrapped(inner: pa.DataType | None, wrap: Callable[[pa.DataType], pa.DataType]) -> pa.DataType | None:
     return None if inner is None else wrap(inner)
 
@@ -138,7 +149,7 @@ def _struct_type(present: list[dict[str, Any]], known: pa.DataType | None) -> pa
         raise BadValue({}, "has no field: no column can hold it")
     found = []
     for name in names:
-        field = fields.get(name, pa.field(name, pa.null()))
+        field = fields.get(name, pa.field(checked_name(name), pa.null()))
         try:
             found.append(field.with_type(json_type([one.get(name) for one in present], field.type)))
         except BadValue as bad:

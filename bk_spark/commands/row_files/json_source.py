@@ -10,10 +10,11 @@ from typing import Any
 import pyarrow as pa
 
 from bk_spark.commands.row_files import json_values
-from bk_spark.commands.row_files.guessed_types import json_type, merged_type
+from bk_spark.commands.row_files.guessed_types import checked_name, json_type, merged_type
 from bk_spark.commands.row_files.named_file import NamedFile
 from bk_spark.commands.row_files.reading import BLOCK_BYTES, MAX_ROW_BYTES, in_column, reading
 from bk_spark.errors import ConfigError
+from bk_spark.rows.arrow_types import is_too_deep
 
 Types = Mapping[str, pa.DataType]
 
@@ -31,7 +32,9 @@ class JsonSource:
             with reading(self.file):
                 for name in dict.fromkeys(itertools.chain(found, *rows)):
                     with in_column(name):
-                        kind = json_type([row.get(name) for row in rows], known.get(name))
+                        kind = json_type([row.get(name) for row in rows], known.get(checked_name(name)))
+                        if is_too_deep(kind):
+                            raise RecursionError
                     merged = merged_type(found.get(name, pa.null()), kind)
                     if merged is None:
                         problem = (

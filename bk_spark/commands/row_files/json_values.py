@@ -28,7 +28,7 @@ from bk_spark.rows.validity import without_text
 
 
 class Number(str):
-    """A number with a point or an exponent, or NaN or Infinity, as it was written."""
+    """A number that is no ``int``, as it was written: it has a point, an exponent or far too many digits; NaN, Infinity, -0."""
 
     def __repr__(self) -> str:
         return str(self)
@@ -42,7 +42,16 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-_DECODER = json.JSONDecoder(parse_float=Number, parse_constant=Number, object_pairs_hook=_object)
+_LONG = 1_000
+"""Digits that no type has."""
+
+
+def _whole(text: str) -> int | Number:
+    """Python's integers have no negative zero, and take no text of more than some thousand digits."""
+    return int(text) if len(text) < _LONG and text != "-0" else Number(text)
+
+
+_DECODER = json.JSONDecoder(parse_int=_whole, parse_float=Number, parse_constant=Number, object_pairs_hook=_object)
 loaded = _DECODER.decode
 """What a text of JSON says. Raises ValueError."""
 
@@ -100,14 +109,20 @@ def _structs(values: list[Any], kind: pa.StructType) -> pa.Array:
     _refuse_other_names(values, kind)
     children = []
     for field in kind:
-        inner = [None if one is None else one.get(field.name) for one in values]
-        if not field.nullable:
-            inner = [b"" if one is None else one for one in inner] if any(one is None for one in values) else inner
         try:
-            children.append(column(inner, field.type))
+            children.append(column([_field_of(one, field) for one in values], field.type))
         except BadValue as bad:
             raise bad.within(field.name) from None
     return pa.StructArray.from_arrays(children, fields=list(kind), mask=pa.array([one is None for one in values], pa.bool_()))
+
+
+def _field_of(one: dict[str, Any] | None, field: pa.Field) -> Any:
+    """Below a null, a field that is never null has a value that nobody sees."""
+    if one is not None and (one.get(field.name) is not None or field.nullable):
+        return one.get(field.name)
+    if one is not None:
+        raise BadValue(one, f"lacks '{field.name}', which is never null")
+    return None if field.nullable else 0 if pa.types.is_integer(field.type) else ""
 
 
 def _refuse_other_names(values: list[Any], kind: pa.StructType) -> None:

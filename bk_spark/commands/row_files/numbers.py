@@ -7,7 +7,7 @@ gives the float again are all fine; ``12345678901234567.89`` is not, a double is
 from __future__ import annotations
 
 from collections.abc import Callable
-from decimal import Context, Decimal
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, InvalidOperation
 
 import numpy as np
 import pyarrow as pa
@@ -21,11 +21,14 @@ INTEGER = r"^-?(?:0|[1-9][0-9]*)(?:\.0*)?$"
 NOT_FINITE = r"^(?:[nN]a[nN]|-?[iI]nf(?:inity)?)$"
 """NaN and Infinity are written; nan, inf and Inf are read, too."""
 
+_DECIMAL_MISFIT = "does not fit {} without a change"
 _LEADING_ZERO = r"^[+-]?0[0-9]"
 _SAFE_CHARACTERS = {pa.float64(): 15, pa.float32(): 6}
 """A text of so many characters has no more digits than any float of the type keeps."""
 _SMALLEST_NORMAL = {pa.float64(): 2.3e-308, pa.float32(): 1.2e-38}
 _EXACT = Context(prec=5_000)
+_DECIMAL_CHARACTERS = 38
+"""Arrow refuses a text of so many characters that does not fit. A longer one may come out as another number."""
 
 
 def is_like(texts: pa.Array, pattern: str) -> pa.Array:
@@ -49,7 +52,25 @@ def integers(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 def decimals(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     _refuse_leading_zeros(texts, kind)
     refuse_unlike(texts, NUMBER, "is no number")
-    return cast_each(texts, kind, f"does not fit {kind} without a change")
+    is_doubtful = pc.or_(pc.greater(pc.utf8_length(texts), _DECIMAL_CHARACTERS), is_like(texts, "[eE]"))
+    if pc.any(is_doubtful).as_py():
+        plain = [_plain_decimal(text, kind) for text in texts.filter(is_doubtful).to_pylist()]
+        texts = pc.replace_with_mask(texts, is_doubtful, pa.array(plain, pa.string()))
+    return cast_each(texts, kind, _DECIMAL_MISFIT.format(kind))
+
+
+def _plain_decimal(text: str, kind: pa.Decimal128Type) -> str:
+    """The same number without an exponent, and without zeros that say nothing."""
+    try:
+        given = Decimal(text)
+    except InvalidOperation:
+        raise BadValue(text, _DECIMAL_MISFIT.format(kind)) from None
+    value = given.normalize(Context(prec=len(text), Emax=MAX_EMAX, Emin=MIN_EMIN))
+    exponent = value.as_tuple().exponent
+    assert isinstance(exponent, int), "a finite number has one"
+    if value and (value.adjusted() >= kind.precision - kind.scale or exponent < -kind.scale):
+        raise BadValue(text, _DECIMAL_MISFIT.format(kind))
+    return f"{value:f}" if value else "0"
 
 
 def floats(texts: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -19,17 +19,21 @@ def from_texts(texts: pa.Array, kind: pa.DataType) -> pa.Array:
 def to_texts(column: pa.Array) -> pa.Array:
     """The values as texts that ``from_texts`` takes for the same; null stays null. Raises BadValue for what is not UTF-8."""
     if not pa.types.is_nested(column.type):
-        return _checked(simple_values.to_texts(column))
+        texts = simple_values.to_texts(column)
+        if (found := not_utf8(texts)) is not None:
+            raise BadValue(found[1], "is not UTF-8, as CSV must be: use --format json, parquet or arrow")
+        return texts
     return where_valid(column, lambda some: pa.array(list(map(json_values.dumped, json_values.plain(some))), pa.string()))
 
 
-def _checked(column: pa.Array) -> pa.Array:
+def not_utf8(texts: pa.Array) -> tuple[int, bytes] | None:
+    """The first text that is not UTF-8: its place, and its bytes."""
     try:
-        column.validate(full=True)
+        texts.validate(full=True)
     except pa.ArrowInvalid:
-        bad = next(value for value in column.cast(pa.binary()).to_pylist() if value is not None and not _is_utf8(value))
-        raise BadValue(bad, "is not UTF-8, as CSV must be: use --format json, parquet or arrow") from None
-    return column
+        values = enumerate(texts.cast(pa.binary()).to_pylist())
+        return next((place, value) for place, value in values if value is not None and not _is_utf8(value))
+    return None
 
 
 def _is_utf8(value: bytes) -> bool:
@@ -43,5 +47,5 @@ def _is_utf8(value: bytes) -> bool:
 def _from_json(text: str) -> object:
     try:
         return json_values.loaded(text)
-    except ValueError as problem:
+    except (ValueError, RecursionError) as problem:
         raise BadValue(text, f"is not JSON, as nested values are written ({problem})") from None

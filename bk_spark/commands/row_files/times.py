@@ -23,7 +23,8 @@ import pyarrow.compute as pc
 from bk_spark.commands.row_files.bad_value import BadValue
 from bk_spark.commands.row_files.numbers import convert_each
 
-DATE = r"(?P<date>-?[0-9]{4,}-[0-9]{2}-[0-9]{2})"
+YEAR = "-?[0-9]{4,}"
+DATE = f"(?P<date>{YEAR}-[0-9]{{2}}-[0-9]{{2}})"
 CLOCK = r"(?P<hour>[0-9]{2}):(?P<minute>[0-9]{2})(?::(?P<second>[0-9]{2})(?:\.(?P<fraction>[0-9]{1,9}))?)?"
 OFFSET = r"(?P<offset>Z|[+-][0-9]{2}(?::?[0-9]{2})?)"
 DATE_ALONE = f"^{DATE}$"
@@ -31,12 +32,14 @@ WITHOUT_ZONE = f"^{DATE}[T ]{CLOCK}$"
 WITH_ZONE = f"^{DATE}[T ]{CLOCK} ?{OFFSET}$"
 _TIME = f"^{CLOCK}$"
 _DURATION = re.compile(
-    r"(?P<sign>[+-]?)P(?:(?P<days>[0-9]+)D)?"
-    r"(?:T(?=[0-9-])(?:(?P<hours>[0-9]+)H)?(?:(?P<minutes>[0-9]+)M)?(?:(?P<seconds>-?[0-9]+)(?:\.(?P<fraction>[0-9]{1,6})0*)?S)?)?"
+    r"(?P<sign>[+-]?)P(?:(?P<days>[0-9]{1,20})D)?"
+    r"(?:T(?=[0-9-])(?:(?P<hours>[0-9]{1,20})H)?(?:(?P<minutes>[0-9]{1,20})M)?(?:(?P<seconds>-?[0-9]{1,20})(?:\.(?P<fraction>[0-9]{1,6})0*)?S)?)?"
 )
 
 _DAY_NS = 86_400_000_000_000
 _DAY_US = _DAY_NS // 1000
+_YEAR_0 = -719_528
+"""Its first day. numpy counts the sign of a year before it among the four digits."""
 _MIN_DAY, _MAX_DAY = -(2**63) // _DAY_US, (2**63 - 1) // _DAY_US
 """Days of timestamps with 64 bits of microseconds."""
 
@@ -100,7 +103,8 @@ def _with_zone(date: pa.Array, clock: pa.Array) -> pa.Array:
 
 
 def _date_texts(days: Any) -> pa.Array:
-    return pa.array(np.datetime_as_string(days.astype("datetime64[D]")), pa.string())
+    texts = pa.array(np.datetime_as_string(days.astype("datetime64[D]")), pa.string())
+    return pc.replace_substring_regex(texts, r"^-(...)-", r"-0\1-") if (days < _YEAR_0).any() else texts
 
 
 def _clock_texts(clock_ns: Any) -> pa.Array:

@@ -97,3 +97,17 @@ def test_a_collation_of_a_text_is_known_wherever_it_stands():
 def test_a_type_that_spark_does_not_have_is_named(kind):
     with pytest.raises(ConfigError, match=r"the type of column 'c' is .*cast the column before"):
         spark_schema(pa.schema([("c", kind)]))
+
+
+def test_a_type_with_more_levels_than_arrow_writes_is_refused_by_the_name_of_the_column():
+    kind = pa.int64()
+    for _ in range(63):
+        kind = pa.list_(kind)
+    batch = pa.record_batch([pa.nulls(1, kind)], names=["deep"])
+    batch.serialize()
+    spark_schema(batch.schema)
+    deeper = pa.record_batch([pa.nulls(1, pa.struct([("x", kind)]))], names=["deep"])
+    with pytest.raises(pa.ArrowInvalid, match="recursion"):
+        deeper.serialize()
+    with pytest.raises(ConfigError, match=r"'deep'.*at most 64 levels"):
+        spark_schema(deeper.schema)

@@ -17,9 +17,15 @@ from bk_spark.commands.row_files import csv_source, json_source
 from bk_spark.commands.row_files.append_files import AppendedFiles, read_files
 from bk_spark.commands.row_files.named_file import named_files
 from bk_spark.errors import BookKeeperError
+from bk_spark.rows.arrow_types import arrow_schema
 from tests.unit.commands.row_files.files import Folder, appended
 
+VARIANT = arrow_schema({"fields": [{"name": "v", "type": "variant", "nullable": True, "metadata": {}}]}).field("v").type
 IDS = pa.schema([("id", pa.int64())])
+
+
+def _short(value: object) -> str:
+    return repr(value)[:60]
 
 
 @pytest.fixture
@@ -140,6 +146,11 @@ def test_a_type_that_the_first_block_does_not_show_is_seen(put, monkeypatch):
         (["true", "1"], ["true", "1"]),
         (["2026-01-31"], [date(2026, 1, 31)]),
         (["2026-02-30"], ["2026-02-30"]),
+        (["0001-01-01", "9999-12-31"], [date(1, 1, 1), date(9999, 12, 31)]),
+        (["0000-01-01"], ["0000-01-01"]),
+        (["-0001-01-01"], ["-0001-01-01"]),
+        (["10000-01-01T00:00:00Z"], ["10000-01-01T00:00:00Z"]),
+        (["9" * 5000], ["9" * 5000]),
         (["2026-01-31 12:00:00"], [datetime(2026, 1, 31, 12)]),
         (["2026-01-31T12:00:00.5Z"], [datetime(2026, 1, 31, 12, microsecond=500_000, tzinfo=UTC)]),
         (["2026-01-31T12:00:00+02:00"], ["2026-01-31T12:00:00+02:00"]),
@@ -148,7 +159,7 @@ def test_a_type_that_the_first_block_does_not_show_is_seen(put, monkeypatch):
         (["", ""], [None, None]),
         ([" 1"], [" 1"]),
     ],
-    ids=str,
+    ids=_short,
 )
 def test_a_column_that_nobody_knows_is_text_unless_all_of_it_is_something_else(put, texts, expected):
     path = put("x.csv", "k,v\n" + "".join(f"a,{text}\n" for text in texts))
@@ -169,6 +180,12 @@ def test_a_column_that_nobody_knows_is_text_unless_all_of_it_is_something_else(p
         (pa.float32(), "16777217", "would become 16777216.0"),
         (pa.decimal128(5, 2), "1.234", "without a change"),
         (pa.decimal128(5, 2), "1234.5", "without a change"),
+        (pa.decimal128(38, 0), "9" * 39, "without a change"),
+        (pa.decimal128(10, 0), str(2**128 + 1), "without a change"),
+        (pa.decimal128(5, 2), "1e99999999999999999999", "without a change"),
+        (pa.duration("us"), f"PT{'9' * 5000}S", "is no duration"),
+        (pa.date32(), "-001-01-01", "is no date"),
+        (pa.list_(pa.int64()), "[" * 100_000, "is not JSON"),
         (pa.date32(), "31.01.2026", "is no date"),
         (pa.timestamp("us", "UTC"), "2026-01-31 12:00:00", "has no zone"),
         (pa.timestamp("us"), "2026-01-31 12:00:00Z", "has a zone"),
@@ -178,7 +195,7 @@ def test_a_column_that_nobody_knows_is_text_unless_all_of_it_is_something_else(p
         (pa.list_(pa.int64()), "1;2", "is not JSON"),
         (pa.struct([("a", pa.int64())]), '{"a": 1, "a": 2}', "twice"),
     ],
-    ids=str,
+    ids=_short,
 )
 def test_a_text_that_the_log_s_type_would_change_is_refused_with_file_column_and_value(put, kind, text, says):
     quoted = text.replace('"', '""')
@@ -195,13 +212,17 @@ def test_a_text_that_the_log_s_type_would_change_is_refused_with_file_column_and
         (pa.float64(), "7", 7.0),
         (pa.float64(), "0.1", 0.1),
         (pa.decimal128(5, 2), "1.100", Decimal("1.10")),
+        (pa.decimal128(38, 0), f"{'9' * 38}.0", Decimal("9" * 38)),
+        (pa.decimal128(38, 38), f"-0.{'1' * 38}000", Decimal(f"-0.{'1' * 38}")),
+        (pa.decimal128(5, 2), "-99999e-2", Decimal("-999.99")),
+        (pa.decimal128(38, 38), "0e99", Decimal(0)),
         (pa.string(), "00501", "00501"),
         (pa.bool_(), "TRUE", True),
         (pa.timestamp("us", "UTC"), "2026-01-31 12:00+02:00", datetime(2026, 1, 31, 10, tzinfo=UTC)),
         (pa.list_(pa.int64()), "[1, null]", [1, None]),
         (pa.map_(pa.string(), pa.int64()), '{"a": 1}', [("a", 1)]),
     ],
-    ids=str,
+    ids=_short,
 )
 def test_a_text_that_says_the_same_is_taken(put, kind, text, expected):
     quoted = text.replace('"', '""')
@@ -224,8 +245,12 @@ def test_a_text_that_says_the_same_is_taken(put, kind, text, expected):
         (pa.list_(pa.int64()), "{}", "is no array"),
         (pa.struct([("a", pa.int8())]), '{"a": 300}', "'v.a' does not fit int8"),
         (pa.map_(pa.string(), pa.int64()), '[["a", 1, 2]]', "not [key, value]"),
+        (pa.int64(), "9" * 5000, "does not fit int64"),
+        (pa.decimal128(38, 0), "9" * 39, "without a change"),
+        (VARIANT, '{"value": "AA=="}', "lacks 'metadata'"),
+        (VARIANT, '{"value": null, "metadata": ""}', "lacks 'value'"),
     ],
-    ids=str,
+    ids=_short,
 )
 def test_a_value_of_json_that_the_log_s_type_would_change_is_refused(put, kind, value, says):
     said = refusal(put("x.jsonl", f'{{"v": {value}}}'), log=pa.schema([("v", kind)]))
@@ -264,7 +289,7 @@ def test_a_csv_file_of_one_column_keeps_its_nulls(put):
 @pytest.mark.parametrize(
     ("data", "rows"),
     [("id", 0), ("id\n", 0), ("id\n1", 1), ("\ufeffid\r\n1\r\n", 1), ('"id"\n1\n', 1), ("\n\nid\n1\n", 1)],
-    ids=repr,
+    ids=_short,
 )
 def test_the_first_row_of_a_csv_file_names_the_columns_however_it_ends(put, data, rows):
     assert appended(put("x.csv", data), log=IDS).to_pydict() == {"id": [1] * rows}
@@ -278,8 +303,17 @@ def test_the_first_row_of_a_csv_file_names_the_columns_however_it_ends(put, data
         ("x.csv", 'id,s\n1,"cut\n2,x\n', "a quote is open at its end"),
         ("x.csv", "id,s\n1,x,y\n", "Expected 2 columns, got 3"),
         ("x.csv", "id,id\n1,2\n", "the column 'id' twice"),
-        ("x.csv", b"id,s\n1,\xe9\n", "cannot be read as csv: 'utf-8' codec"),
-        ("x.csv", "id\n1\n".encode("utf-16"), "cannot be read as csv"),
+        ("x.csv", "id,s\n" + '1,"x\ny"\n' * 3 + "2\n", "Row #5: Expected 2 columns, got 1: 2"),
+        ("x.csv", b"id,s\n1,\xe9\n", "row 2 has b'\\xe9' in column 's', which is not UTF-8"),
+        ("x.csv", b"id,s\n" + b"1,x\n" * 5000 + b"2,\xe9\n", "row 5002 has b'\\xe9' in column 's'"),
+        ("x.csv", b"id,\xe9\n1,x\n", "the name b'\\xe9' in its first row is not UTF-8"),
+        ("x.csv", "id\n1\n".encode("utf-16"), "is not UTF-8"),
+        ("x.csv", b"PAR1\x15\x04\x15\x80\xd4a", "is not UTF-8"),
+        ("x.jsonl", '{"\\ud800": 1}', "the name '\\ud800' has half of a character"),
+        ("x.jsonl", '{"s": {"\\ud800": 1}}', "the name '\\ud800' has half of a character"),
+        ("x.jsonl", '{"v": ' + "[" * 64 + "1" + "]" * 64 + "}", "column 'v' is nested too deeply"),
+        ("x.jsonl", '{"v": ' * 500 + "1" + "}" * 500, "column 'v' is nested too deeply"),
+        ("x.jsonl", '{"v": ' + "[" * 100_000, "line 1"),
         ("x.csv.gz", gzip.compress(b"id\n" + b"1\n" * 9)[:-9], "cannot be read as csv"),
         ("x.jsonl", '[{"id": 1}]', "makes lines of an array"),
         ("x.jsonl", '[\n{"id": 1}\n]', "an array of objects must be lines"),
@@ -293,7 +327,7 @@ def test_the_first_row_of_a_csv_file_names_the_columns_however_it_ends(put, data
         ("x.txt", "id\n1\n", "its name must end in one of"),
         ("x.parquet.gz", "", "its name must end in one of"),
     ],
-    ids=repr,
+    ids=_short,
 )
 def test_a_file_that_is_not_whole_or_not_what_its_name_says_is_refused(put, name, data, says):
     said = refusal(put(name, data))
@@ -323,6 +357,42 @@ def test_a_row_that_is_longer_than_a_block_is_read(put, monkeypatch):
     rows = [(n, "x\n" * (n * 40 % 700)) for n in range(40)]
     path = put("x.csv", "id,s\n" + "".join(f'{n},"{text}"\n' for n, text in rows))
     assert [(row["id"], row["s"]) for row in appended(path).to_pylist()] == rows
+
+
+def test_line_ends_in_quotes_are_kept_wherever_a_block_ends(put, monkeypatch):
+    rows = [(n, "a\r\n\r\r\n" * (n % 5)) for n in range(40)]
+    path = put("x.csv", "\ufeffid,s\r\n" + "".join(f'{n},"{text}"\r\n' for n, text in rows))
+    for block_bytes in (64, 65, 66, 67):
+        monkeypatch.setattr(csv_source, "BLOCK_BYTES", block_bytes)
+        assert [(row["id"], row["s"]) for row in appended(path).to_pylist()] == rows
+
+
+def test_a_negative_zero_of_json_keeps_its_sign(put):
+    assert [str(one) for one in appended(put("x.jsonl", '{"v": -0}\n{"v": 1}'))["v"].to_pylist()] == ["-0.0", "1.0"]
+    assert appended(put("x.jsonl", '{"id": -0}'), log=IDS)["id"].to_pylist() == [0]
+
+
+def test_a_null_variant_is_read(put):
+    path = put("x.jsonl", '{"v": null}\n{"v": {"value": "AA==", "metadata": ""}}')
+    assert appended(path, log=pa.schema([("v", VARIANT)]))["v"].to_pylist() == [None, {"value": b"\0", "metadata": b""}]
+
+
+def test_files_without_rows_and_dictionaries_that_grow_are_read(put):
+    parquet.write_table(IDS.empty_table(), put.path / "x.parquet")
+    with parquet.ParquetWriter(put.path / "y.parquet", IDS):
+        pass
+    assert appended(put.path / "x.parquet", put.path / "y.parquet").num_rows == 0
+    schema = pa.schema([("s", pa.dictionary(pa.int32(), pa.string()))])
+    parts = [(["a", "b"], [0, None]), (["a", "b", "c"], [2, 0])]
+    batches = [
+        pa.record_batch([pa.DictionaryArray.from_arrays(pa.array(places, pa.int32()), pa.array(words))], schema=schema)
+        for words, places in parts
+    ]
+    for name, start in (("x.arrow", pa.ipc.new_file), ("x.arrows", pa.ipc.new_stream)):
+        with start(put.path / name, schema, options=pa.ipc.IpcWriteOptions(emit_dictionary_deltas=True)) as writer:
+            for batch in batches:
+                writer.write_batch(batch)
+        assert appended(put.path / name).to_pydict() == {"s": ["a", None, "c", "a"]}
 
 
 def test_arrow_files_and_streams_are_told_apart_and_a_stream_that_was_cut_off_is_refused(put):

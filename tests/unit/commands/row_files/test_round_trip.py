@@ -51,6 +51,7 @@ SIMPLE: list[tuple[str, st.SearchStrategy[Any]]] = [
     ("timestamp_ntz", INT64),
     ("interval day to second", INT64),
     ("void", st.none()),
+    ("variant", st.fixed_dictionaries({"value": st.binary(max_size=8), "metadata": st.binary(max_size=8)})),
 ]
 """Spark's names of types, and the numbers, texts or bytes that Arrow's arrays of them are made of."""
 
@@ -100,9 +101,15 @@ def rows(draw: st.DrawFn) -> tuple[dict[str, Any], pa.RecordBatch]:
     return schema, pa.RecordBatch.from_arrays(arrays, schema=stored)
 
 
+def _field_of(one: dict[str, Any] | None, field: pa.Field) -> Any:
+    if one is None:
+        return None if field.nullable else b""
+    return one[field.name]
+
+
 def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
     if pa.types.is_struct(kind):
-        children = [_array([None if one is None else one[field.name] for one in values], field.type) for field in kind]
+        children = [_array([_field_of(one, field) for one in values], field.type) for field in kind]
         return pa.StructArray.from_arrays(
             children, fields=list(kind), mask=pa.array([one is None for one in values], pa.bool_())
         )
@@ -160,12 +167,8 @@ def _sides(maps: pa.MapArray) -> tuple[list[pa.Array], list[pa.Array]]:
     )
 
 
-@pytest.mark.parametrize(("form", "write"), [("csv", write_csv), ("tsv", write_tsv), ("json", write_json)])
-@examples(25, HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
-@given(drawn=rows())
-def test_what_is_written_is_read_as_the_same_rows(drawn, form, write, tmp_path: Path) -> None:
-    schema, batch = drawn
-    path = tmp_path / f"rows.{form}"
+def check_round_trip(schema: dict[str, Any], batch: pa.RecordBatch, form: str, write: Any, folder: Path) -> None:
+    path = folder / f"rows.{form}"
     with path.open("wb") as out:
         write([batch.slice(0, 1), batch.slice(1)] if batch.num_rows > 1 else [batch], batch.schema, out)
     read = read_files(AppendedFiles("log", schema, named_files([str(path)], None)), ProgressBar()).read_all().combine_chunks()
@@ -174,3 +177,41 @@ def test_what_is_written_is_read_as_the_same_rows(drawn, form, write, tmp_path: 
         found = read.column(name).combine_chunks()
         found.validate(full=True)
         assert _same(found, column), (name, found, column)
+
+
+FORMS = pytest.mark.parametrize(("form", "write"), [("csv", write_csv), ("tsv", write_tsv), ("json", write_json)])
+
+
+@FORMS
+@examples(25, HealthCheck.function_scoped_fixture, HealthCheck.too_slow)
+@given(drawn=rows())
+def test_what_is_written_is_read_as_the_same_rows(drawn, form, write, tmp_path: Path) -> None:
+    check_round_trip(*drawn, form, write, tmp_path)
+
+
+_YEAR_0 = -719_528
+_DAYS = [day for first in (-4_371_953, _YEAR_0 - 36_525, _YEAR_0, 2_932_897) for day in (first - 366, first - 1, first)]
+"""Around the first days of the years -10000, -100, 0 and 10000."""
+
+
+@FORMS
+@pytest.mark.parametrize(
+    ("kind", "values"),
+    [
+        ("date", [*_DAYS, -(2**31), 2**31 - 1]),
+        ("timestamp", [*(day * 86_400_000_000 + us for day in _DAYS for us in (0, -1)), -(2**63), 2**63 - 1]),
+        ("timestamp_ntz", [*(day * 86_400_000_000 + us for day in _DAYS for us in (0, -1)), -(2**63), 2**63 - 1]),
+    ],
+)
+def test_all_years_are_read_as_they_are_written_at_every_place(kind, values, form, write, tmp_path: Path) -> None:
+    types = [
+        kind,
+        {"type": "array", "elementType": kind, "containsNull": True},
+        {"type": "map", "keyType": kind, "valueType": kind, "valueContainsNull": True},
+        {"type": "struct", "fields": [_field("at", kind)]},
+    ]
+    schema = {"type": "struct", "fields": [_field(f"c{place}", one) for place, one in enumerate(types)]}
+    stored = arrow_schema(schema)
+    columns = [values, [[one, None] for one in values], [[(one, one)] for one in values], [{"at": one} for one in values]]
+    arrays = [_array(column, field.type) for column, field in zip(columns, stored, strict=True)]
+    check_round_trip(schema, pa.RecordBatch.from_arrays(arrays, schema=stored), form, write, tmp_path)
