@@ -15,6 +15,10 @@ class _Unclosable(AsyncClosedAfterBlock):
     def _title(self) -> str:
         return "ledger 7"
 
+    @property
+    def _standing(self) -> str:
+        return "open"
+
     async def close(self) -> None:
         raise LedgerFencedError(7)
 

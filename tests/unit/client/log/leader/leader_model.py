@@ -40,6 +40,8 @@ def eventually(holds: Callable[[], bool]) -> None:
 class HandLedger:
     """A ledger whose appends are confirmed or fail when the test says so, in order."""
 
+    _is_client_closed = False
+
     def __init__(self, ledger_id: int) -> None:
         self.ledger_id = ledger_id
         self.sent: list[bytes] = []
@@ -51,6 +53,9 @@ class HandLedger:
         self.close_error: BookKeeperError | None = None
         self.send_error: BaseException | None = None
         self._pending: list[tuple[Future[Any], list[bytes], bool]] = []
+
+    def _write_for(self, log: str) -> None:
+        """An exit does not name this ledger."""
 
     def append_async(self, payload: bytes) -> Future[int]:
         return self._append([payload], is_batch=False)
