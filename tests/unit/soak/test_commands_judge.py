@@ -40,7 +40,7 @@ def found(case: Case, before: State, ended: tuple[Ended, ...], after: State) -> 
         (replace(APPEND, effect=refused), (FAILED,), EMPTY),
         (replace(APPEND, effect=None), (FAILED,), EMPTY),
     ],
-    ids=str,
+    ids=map(str, range(9)),
 )
 def test_what_was_or_what_was_to_be_is_right(case, ended, after) -> None:
     assert found(case, EMPTY, ended, after) == []
@@ -64,7 +64,7 @@ def test_what_was_or_what_was_to_be_is_right(case, ended, after) -> None:
         (replace(APPEND, signal=2), (replace(KILLED, code=-2, err="Traceback (most recent call last)"),), EMPTY, "it printed"),
         (replace(APPEND, effect=refused), (replace(FAILED, code=2),), EMPTY, "without saying how it is used"),
     ],
-    ids=str,
+    ids=map(str, range(14)),
 )
 def test_what_is_between_or_not_said_is_a_problem(case, ended, after, problem) -> None:
     assert any(problem in one for one in found(case, EMPTY, ended, after))
