@@ -18,10 +18,14 @@ def test_while_commands_are_imported_an_interrupt_ends_the_process_and_later_it_
         return known()
 
     monkeypatch.setattr(cli, "build_parser", build)
-    with pytest.raises(SystemExit):
-        cli.main(["--version"])
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # that of a program in the foreground
+    try:
+        with pytest.raises(SystemExit):
+            cli.main(["--version"])
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
     assert seen == [signal.SIG_DFL]
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_an_interrupt_that_is_ignored_stays_ignored(monkeypatch) -> None:
