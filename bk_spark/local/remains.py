@@ -2,7 +2,7 @@
 
 ``rm -rf`` and a running bookie race: files that appear behind its back stay. They belong to no cluster any more, for nothing
 says which: there is neither ``cluster.json`` nor a bookie's cookie. They would keep every later cluster out of the directory,
-so they are moved aside. Nothing is deleted.
+so they are moved aside. Nothing is deleted. A directory without data, such as the mount point of a disk for a bookie, is none.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from bk_spark.bookie.identity.cookie_file import COOKIE_FILE
 from bk_spark.local.place import ClusterDirectory, storage_errors
 from bk_spark.local.state import STATE_FILE
 
-_PATTERNS = ("zookeeper", "bookie-*", "autorecovery-*")
+_PATTERNS = ("zookeeper", "bookie-*")
 
 logger = logging.getLogger(__name__)
 
 
 def set_remains_aside(place: ClusterDirectory) -> None:
     """Move them to ``remains-N``. Raises StorageError."""
-    found = sorted(path for pattern in _PATTERNS for path in place.inside.glob(pattern))
+    found = sorted(path for pattern in _PATTERNS for path in place.inside.glob(pattern) if any((path / "data").glob("*")))
     is_kept = (place.inside / STATE_FILE).exists() or any((path / "data" / COOKIE_FILE).exists() for path in found)
     if not found or is_kept:
         return

@@ -145,9 +145,9 @@ def test_large_adds_that_wait_for_a_slow_disk_are_refused_as_busy_where_too_many
         apache.served.disk.hold_syncs()
         clients = [apache.version_2() for _ in range(12)]
         for number, client in enumerate(clients):
-            client.send(add_2(large(1, number + 1, 8 * MIB)))
+            client.send(add_2(large(1, number + 1, 4 * MIB)))
         told = select.select([client.socket for client in clients], [], [], DEADLINE_S)[0]
-        assert told, "96 MiB of adds wait in memory"
+        assert told, "48 MiB of adds wait in memory"
         refused = next(client for client in clients if client.socket in told)
         assert STATUSES_2[unpack_2(refused.receive(), 1)[0]] == "UNKNOWN"
     finally:

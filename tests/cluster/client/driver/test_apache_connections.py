@@ -16,6 +16,7 @@ import pytest
 
 from bk_spark.client.driver.apache.connecting import open_version_3
 from bk_spark.client.driver.apache.framed_connection import FramedConnection
+from bk_spark.client.driver.apache.framing import Framing
 from bk_spark.client.driver.apache.version_2 import Version2
 from bk_spark.client.driver.apache.version_3 import Version3
 from bk_spark.client.driver.bookies import Bookies
@@ -239,7 +240,7 @@ def test_a_client_that_closes_waits_for_the_adds_that_a_bookie_still_owes() -> N
         sealed = seal(digester, LEDGER, 0, pa.array([b"x"], pa.binary()), length_before=0, last_add_confirmed=-1)
         encoded = encode(sealed, DigestType.CRC32C)
         assert encoded is not None
-        bookies = Bookies(look_up, Channels(ClientConfig()))
+        bookies = Bookies(look_up, Channels(ClientConfig()), Framing(ClientConfig().apache_frame_bytes))
         add = AddRequest(1, "b1", master_key(b""), encoded)
         bookies.bookie("b1").send_add(add, lambda reply: told.append(reply.status))
         closing = asyncio.create_task(bookies.close())
@@ -267,7 +268,7 @@ def test_bookies_are_apaches_if_those_that_were_found_are_and_only_one_is_looked
         return None if protocol is None else BookieAddress(bookie_id, "127.0.0.1", 1, protocol=protocol)
 
     async def asked() -> list[bool]:
-        bookies = Bookies(look_up, Channels(ClientConfig()))
+        bookies = Bookies(look_up, Channels(ClientConfig()), Framing(ClientConfig().apache_frame_bytes))
         questions = [
             ("gone", "apache"),
             ("apache", "ours"),

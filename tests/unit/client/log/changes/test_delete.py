@@ -11,7 +11,7 @@ from bk_spark.client.log.changes.plan import CommitRequest
 from bk_spark.client.log.stored.tree import remove_tree
 from bk_spark.client.log.stored.values import CommitKind, CommittedLedger
 from bk_spark.errors import JobEndedError, MetadataConflictError, NoSuchLogError
-from bk_spark.metadata.store import Create, TransactionFailedError
+from bk_spark.metadata.store import ANY_VERSION, Create, TransactionFailedError
 
 
 def append(*ledgers):
@@ -287,7 +287,7 @@ def vacuumed(world, version):
     world.logs.names.change_head("orders", uid, lambda head: replace(head, **change))
     for commit in commits:
         remove_tree(world.store, paths.job(commit.job_id).root)
-        world.store.delete(paths.version(commit.version))
+        world.store.delete(paths.version(commit.version), ANY_VERSION)
 
 
 def test_deleting_a_log_deletes_what_its_leaders_opened_and_what_a_vacuum_left_in_checkpoints(world):

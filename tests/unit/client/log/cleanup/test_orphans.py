@@ -6,6 +6,7 @@ import pytest
 
 from bk_spark.client.log.cleanup.orphans import OrphanKind
 from bk_spark.errors import ConfigError, JobEndedError
+from bk_spark.metadata.store import ANY_VERSION
 from tests.unit.client.log.aged_world import DAY_S, AgedWorld, Died, append, find, kinds, present, sweep
 
 ALL_GONE = [False, False]
@@ -199,12 +200,12 @@ def test_a_late_task_that_begins_a_job_while_its_log_s_data_goes_is_not_run_over
 def test_data_that_a_name_points_to_is_never_an_orphan(world):
     world.write("orders")
     uid = world.logs.names.uid("orders")
-    world.store.delete(world.paths(uid).head)
+    world.store.delete(world.paths(uid).head, ANY_VERSION)
     for bucket in world.store.children(world.paths(uid).jobs):
         for job in world.store.children(f"{world.paths(uid).jobs}/{bucket}"):
-            world.store.delete(f"{world.paths(uid).jobs}/{bucket}/{job}/pages/0")
-            world.store.delete(f"{world.paths(uid).jobs}/{bucket}/{job}/pages")
-            world.store.delete(f"{world.paths(uid).jobs}/{bucket}/{job}")
+            world.store.delete(f"{world.paths(uid).jobs}/{bucket}/{job}/pages/0", ANY_VERSION)
+            world.store.delete(f"{world.paths(uid).jobs}/{bucket}/{job}/pages", ANY_VERSION)
+            world.store.delete(f"{world.paths(uid).jobs}/{bucket}/{job}", ANY_VERSION)
     world.pass_s(10 * DAY_S)
     assert find(world) == []
 

@@ -13,6 +13,7 @@ from bk_spark.client.log.stored.checkpoint import CheckpointState, checkpoints_f
 from bk_spark.client.log.stored.listing import Listing
 from bk_spark.client.log.stored.values import LEDGERS_PER_PAGE, CommittedLedger, Page
 from bk_spark.errors import ConfigError, CorruptionError, MetadataUnavailableError
+from bk_spark.metadata.store import ANY_VERSION
 from bk_spark.metadata.znodes import Znodes
 from tests.memory_store import MemoryStore, MemoryTree
 from tests.unit.client.log.log_requests import append, overwrite, replacement, write
@@ -115,7 +116,7 @@ def test_a_reader_starts_at_the_newest_checkpoint_that_is_not_above_its_version(
         write(world, "orders")
     paths = world.paths(uid(world))
     for gone in range(1, 30):
-        world.store.delete(paths.version(gone))
+        world.store.delete(paths.version(gone), ANY_VERSION)
     assert len(world.logs.reader.snapshot("orders", 30).ledgers) == 30
     assert len(world.logs.reader.snapshot("orders", 39).ledgers) == 39
     with pytest.raises(CorruptionError, match="version 29 of log 'orders' is damaged: it is missing"):
@@ -237,7 +238,7 @@ def test_a_log_is_read_from_the_checkpoint_of_its_oldest_version(world):
     world.logs.names.change_head("orders", uid(world), lambda head: replace(head, oldest_record=6))
     paths = world.paths(uid(world))
     for gone in range(1, 6):
-        world.store.delete(paths.version(gone))
+        world.store.delete(paths.version(gone), ANY_VERSION)
     assert [len(world.logs.reader.snapshot("orders", n).ledgers) for n in (6, 7, 9)] == [6, 7, 9]
 
 
@@ -252,8 +253,8 @@ def test_a_checkpoint_that_a_vacuum_removes_under_a_reader_is_replaced_by_the_ne
     def meanwhile(wanted):
         if wanted == [paths.checkpoint_page(3, 0)]:
             vacuumed(world, 7)
-            world.store.delete(paths.checkpoint_page(3, 0))
-            world.store.delete(paths.checkpoint(3))
+            world.store.delete(paths.checkpoint_page(3, 0), ANY_VERSION)
+            world.store.delete(paths.checkpoint(3), ANY_VERSION)
         return real(wanted)
 
     session.get_many = meanwhile
@@ -272,7 +273,7 @@ def test_a_version_that_a_vacuum_removes_under_its_reader_is_called_too_old(worl
     def meanwhile(wanted):
         if wanted == [paths.checkpoint_page(3, 0)]:
             vacuumed(world, 7)
-            world.store.delete(paths.checkpoint_page(3, 0))
+            world.store.delete(paths.checkpoint_page(3, 0), ANY_VERSION)
         return real(wanted)
 
     session.get_many = meanwhile

@@ -10,6 +10,7 @@ import pytest
 from bk_spark.client.log.stored.listing import Listing
 from bk_spark.client.log.stored.values import OpenLedger, Retention
 from bk_spark.errors import ConfigError, CorruptionError, NoSuchLogError
+from bk_spark.metadata.store import ANY_VERSION
 from tests.unit.client.log.log_requests import append, overwrite, write
 from tests.unit.client.log.long_log import grow
 
@@ -83,7 +84,7 @@ def test_totals_that_do_not_agree_with_the_ledgers_are_damage(world):
     write(world, "orders")
     path = world.paths(uid(world)).version(1)
     stored = world.store.get(path)
-    world.store.delete(path)
+    world.store.delete(path, ANY_VERSION)
     world.store.create(path, stored.value.replace(b'"pages":1', b'"pages":0'))
     with pytest.raises(CorruptionError, match="its totals are not those of the ledgers"):
         world.logs.reader.snapshot("orders")
