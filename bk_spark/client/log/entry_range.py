@@ -128,5 +128,5 @@ def place_of(
     for index, ledger in enumerate(ledgers):
         if ledger.ledger_id == position.ledger_id:
             return index, position.entry_id
-    problem = f"log '{log_name}' does not list ledger {position.ledger_id}: it was truncated, replaced, or never there"
-    raise ConfigError(what, position, problem)
+    gone = "it was truncated or replaced, ended without an entry, or was never there"
+    raise ConfigError(what, position, f"log '{log_name}' does not list ledger {position.ledger_id}: {gone}")

@@ -258,11 +258,19 @@ class LogFollower:
                 break
             end = ends[opened.ledger_id]
             if end.last_entry_id != NO_ENTRY:
-                place = self._place(opened, head, self._replacement_read(head, start))
+                place = self._place_after(opened, head, start)
                 found = StreamPosition(place.version, place.index, place.ledger_id, end.last_entry_id + 1)
             if not end.is_closed:
                 break
         return found
+
+    def _place_after(self, opened: OpenLedger, head: Head, start: StreamPosition) -> StreamPosition:
+        """``_place`` for a stream at ``start``. One that reads the listing of a version reads the ledger in that listing."""
+        replaced_version = self._replacement_read(head, start)
+        if start.index < 0 and start.version > max(opened.version, replaced_version):
+            listed = self._order.listed(self._order.record(start.version))
+            return next(one.at(0) for one in listed if one.ledger_id == opened.ledger_id)
+        return self._place(opened, head, replaced_version)
 
     def _replacement_read(self, head: Head, start: StreamPosition) -> int:
         """The last replacement that a stream at ``start`` reads, or has read; 0 for none."""
