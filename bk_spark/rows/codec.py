@@ -42,7 +42,7 @@ from bk_spark.config import MAX_ENTRY_BYTES
 from bk_spark.entries.arrow_message import metadata_end, record_batch_facts
 from bk_spark.errors import CorruptionError, EntryTooLargeError, FormatVersionError, SchemaMismatchError, WrongValueError
 from bk_spark.rows.statistics import ColumnStatistics, decode_statistics, encode_statistics
-from bk_spark.rows.validity import is_sound, wrong_value
+from bk_spark.rows.validity import far_date, is_sound, wrong_value
 from bk_spark.rows.widening import TooLargeToWiden, is_readable, read_as, statistics_as
 
 MAGIC = b"BKRW"
@@ -234,7 +234,8 @@ class RowDecoder:
         except TooLargeToWiden as problem:
             raise CorruptionError(what, f"its column '{field.name}' cannot be read as {field.type} ({problem})") from None
         except pa.ArrowInvalid as problem:
-            wrong = wrong_value(found.column(index), field.name)
+            column = found.column(index)
+            wrong = wrong_value(column, field.name) or far_date(column, field.name)
             value = wrong.value if wrong else f"a value that is too large ({problem})"
             raise WrongValueError(what, wrong.place if wrong else field.name, value, str(field.type)) from None
 

@@ -10,7 +10,7 @@ Ref: docs/guide/python.md, "Types".
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cache
 from typing import Any
 
@@ -23,7 +23,7 @@ import pyarrow.types as of
 from bk_spark.errors import ConfigError
 from bk_spark.rows.arrow_types import arrow_schema, spark_schema
 from bk_spark.rows.empty_slices import renewed
-from bk_spark.rows.validity import entries_of, has_time, is_sound, ranged_leaves, time_text, wrong_value
+from bk_spark.rows.validity import entries_of, far_date, has_time, is_sound, ranged_leaves, time_text, wrong_value
 
 _MAX_ELEMENTS = 2**31 - 1
 """Of the arrays of one batch: a stored list has offsets of 32 bits."""
@@ -80,17 +80,29 @@ def check_values(log: str, stored: pa.RecordBatch, given: Sequence[pa.Array]) ->
         _check_times(log, name, column)
 
 
+def check_dates(log: str, batch: pa.RecordBatch, timestamps: Collection[str]) -> pa.RecordBatch:
+    """The batch itself. Raises ConfigError for a date beyond those of timestamps at a place where it is read as one."""
+    for name, column in zip(batch.schema.names, batch.columns, strict=True) if timestamps else ():
+        found = far_date(column, name, timestamps)
+        if found is not None:
+            remedy = f"the log has timestamps there, which end in the years -290308 and 294247: {_CORRECT}"
+            raise ConfigError(_value_of(log, found.place), found.value, remedy)
+    return batch
+
+
 def converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     """The same values as ``wanted``, a stored form of the column's type. Raises ArrowException where that is not possible."""
     kind = column.type
     if kind.equals(wanted):
         return column
+    if not len(column):
+        return pa.nulls(0, wanted)  # what an empty slice is a slice of may not be whole
     if isinstance(column, pa.ExtensionArray):
-        return converted(column.storage, wanted)
+        return converted(renewed(column.storage), wanted)
     if of.is_run_end_encoded(kind):
         return _of_runs(column, wanted)
     if of.is_dictionary(kind):
-        return converted(column.dictionary, wanted).take(column.indices)
+        return converted(renewed(column.dictionary), wanted).take(column.indices)
     if of.is_map(wanted):
         entries = pa.struct([wanted.key_field, wanted.item_field])
         return _maps_of(_as_list(entries_of(column), pa.list_(pa.field("entries", entries, nullable=False))), wanted)
@@ -141,7 +153,7 @@ def _maps_of(entries: pa.ListArray, wanted: pa.DataType) -> pa.Array:
 def _of_runs(runs: pa.RunEndEncodedArray, wanted: pa.DataType) -> pa.Array:
     """The value of each row. A slice of runs has the runs of the whole, and an offset."""
     places = np.arange(runs.offset, runs.offset + len(runs))
-    return converted(runs.values, wanted).take(pa.array(np.searchsorted(runs.run_ends, places, side="right")))
+    return converted(renewed(runs.values), wanted).take(pa.array(np.searchsorted(runs.run_ends, places, side="right")))
 
 
 def _is_sound(log: str, name: str, column: pa.Array) -> bool:

@@ -24,11 +24,11 @@ def renewed(column: pa.Array) -> pa.Array:
             return column
         return pa.StructArray.from_arrays(whole, fields=list(kind), mask=column.is_null())
     if of.is_map(kind):
-        keys, items = column.keys, column.items
-        if renewed(keys) is keys and renewed(items) is items:
+        before = [column.keys, column.items]
+        parts = [renewed(part) for part in before]
+        if all(new is old for new, old in zip(parts, before, strict=True)):
             return column
-        entries = pa.StructArray.from_arrays([keys, items], fields=[kind.key_field, kind.item_field])
-        return _around(column, renewed(entries), 2)
+        return _around(column, pa.StructArray.from_arrays(parts, fields=[kind.key_field, kind.item_field]), 2)
     buffers = next((count for is_one, count in _LISTS if is_one(kind)), 0)
     if not buffers:
         return column

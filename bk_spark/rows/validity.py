@@ -9,16 +9,19 @@ Text may be any bytes: a STRING of Spark need not be UTF-8. What lies behind a n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from functools import cache
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as of
 
 DAY_NS = 86_400_000_000_000
+LAST_DAY = (2**63 - 1) // 86_400_000_000
+"""Of timestamps, counted from 1970 on; the first one is as far behind. They are in the years 294247 and -290308."""
 _EXACT = Context(prec=76)
 _BYTES: dict[pa.DataType, pa.DataType] = {
     pa.string(): pa.binary(),
@@ -56,19 +59,33 @@ def wrong_value(column: pa.Array, name: str) -> WrongValue | None:
     return None
 
 
+def far_date(column: pa.Array, name: str, places: Collection[str] | None = None) -> WrongValue | None:
+    """The first date, of those at ``places`` or of all, that no timestamp can be: those have 64 bits of microseconds."""
+    for place, leaf in _leaves(column, name, of.is_date32):
+        days = leaf.view(pa.int32()).to_numpy() if places is None or place in places else np.zeros(0, np.int32)
+        beyond = np.flatnonzero(np.abs(days.astype(np.int64)) > LAST_DAY)
+        if len(beyond):
+            return WrongValue(place, str(np.datetime64(int(days[beyond[0]]), "D")).lstrip("+"), leaf.type)
+    return None
+
+
 def ranged_leaves(column: pa.Array, place: str) -> Iterator[tuple[str, pa.Array]]:
     """The times and decimals in a column, each with its place; without those behind a null of what they are inside of."""
+    yield from _leaves(column, place, has_range)
+
+
+def _leaves(column: pa.Array, place: str, is_wanted: Callable[[pa.DataType], bool]) -> Iterator[tuple[str, pa.Array]]:
     kind = column.type
     if of.is_struct(kind):
         for field, child in zip(kind, column.flatten(), strict=True):
-            yield from ranged_leaves(child, f"{place}.{field.name}")
+            yield from _leaves(child, f"{place}.{field.name}", is_wanted)
     elif of.is_map(kind):
         entries = entries_of(column).flatten()
-        yield from ranged_leaves(entries.field(0), f"{place}.key")
-        yield from ranged_leaves(entries.field(1), f"{place}.value")
+        yield from _leaves(entries.field(0), f"{place}.key", is_wanted)
+        yield from _leaves(entries.field(1), f"{place}.value", is_wanted)
     elif of.is_list(kind):
-        yield from ranged_leaves(column.flatten(), f"{place}.element")
-    elif has_range(kind):
+        yield from _leaves(column.flatten(), f"{place}.element", is_wanted)
+    elif is_wanted(kind):
         yield place, column.drop_null()
 
 

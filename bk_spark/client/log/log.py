@@ -293,13 +293,13 @@ class Log:
         limits = RowLimits(self.name, max_rows, max_bytes, max_delay_s)
         conversion = Conversion(self.name, self.schema if schema is None else schema)
         numbers = RowNumbers(json.dumps(conversion.schema), merge_schema)
-        target.check(numbers.schema_json, merge=merge_schema)
+        timestamps = target.check(numbers.schema_json, merge=merge_schema)[1]
         create = self._access.create_ledger
         rolls = RollLimits(roll_bytes, self._access.window_bytes)
         leadership = Leadership(self._logs, self.name, self.uid, lambda job: create(options, job), numbers)
         leader = LogWriteHandle(leadership, leadership.take_over(), rolls)
         entries = RowEntries(RowEncoder(self.name, conversion.stored, target.cut), numbers, limits)
-        return RowWriteHandle(RowLeader(leader, RowForm(self.name, conversion.stored), entries, limits))
+        return RowWriteHandle(RowLeader(leader, RowForm(self.name, conversion.stored, timestamps), entries, limits))
 
     def tail_rows(
         self,

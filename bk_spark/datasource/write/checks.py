@@ -10,7 +10,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.log.rows.key_lanes import AskedLanes
 from bk_spark.client.log.stored.lanes import PLAIN, Lanes
-from bk_spark.client.log.stored.schema import appended_schema, parse_schema
+from bk_spark.client.log.stored.schema import appended_schema, parse_schema, timestamps_of_dates
 from bk_spark.client.log.stored.snapshot import LogReader
 from bk_spark.client.log.stored.values import Head
 from bk_spark.datasource.options import SourceOptions
@@ -65,23 +65,24 @@ def lanes_of_write(options: SourceOptions, given: StructType | None, head: Head,
     return asked.overwritten(head, schema) if overwrite else asked.appended(head, schema)
 
 
-def check_append(bookkeeper: BookKeeper, options: SourceOptions, given: StructType | None) -> Head:
-    """The log's head. Raises SchemaMismatchError or UnauthorizedAccessError where the log would refuse the append.
+def check_append(bookkeeper: BookKeeper, options: SourceOptions, given: StructType | None) -> tuple[Head, frozenset[str]]:
+    """The log's head, and places of dates that it has as timestamps.
 
-    A stream calls this with every batch, so its cost does not depend on how many ledgers the log lists.
+    Raises SchemaMismatchError or UnauthorizedAccessError where the log would refuse the append. A stream calls this with every batch, so its cost does not depend on how many ledgers the log lists.
     """
     logs, name = bookkeeper.logs, options.log
     uid, head = found_log(bookkeeper, options)
     if uid is None or head.content is None:
-        return head
+        return head, frozenset()
     _check_password(bookkeeper, options, uid, head)
     if head.content.value != options.content:
         problem = f"the log holds {head.content.value}, option 'content' is {options.content}: use another log"
         raise SchemaMismatchError(name, problem)
-    if given is not None and head.schema_id is not None:
-        appended = parse_schema(name, given.json())
-        appended_schema(name, logs.reader.schema(name, uid, head.schema_id), appended, merge=options.merge_schema)
-    return head
+    if given is None or head.schema_id is None:
+        return head, frozenset()
+    rows = parse_schema(name, given.json())
+    appended = appended_schema(name, logs.reader.schema(name, uid, head.schema_id), rows, merge=options.merge_schema)
+    return head, timestamps_of_dates(rows, appended)
 
 
 def _check_entries(schema: StructType) -> None:

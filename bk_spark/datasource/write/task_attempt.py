@@ -23,7 +23,7 @@ from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.spark_schema import to_arrow
 from bk_spark.errors import ConfigError
 from bk_spark.rows.codec import PayloadFormat
-from bk_spark.rows.conversion import check_values
+from bk_spark.rows.conversion import check_dates, check_values
 from bk_spark.rows.gathering import gathered_entries
 from bk_spark.rows.lanes import in_lanes
 from bk_spark.rows.writing import row_payloads
@@ -42,6 +42,8 @@ class Attempt:
     lanes: Lanes = PLAIN
     checks_values: bool = True
     """False for who copies rows, whatever their values are."""
+    timestamps: frozenset[str] = frozenset()
+    """Places of dates that the log has as timestamps."""
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> tuple[CommittedLedger, ...]:
         """Write the rows of each lane to a new ledger and close it. A lane without rows has no ledger.
@@ -79,7 +81,7 @@ class Attempt:
     def _checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             check_values(self.job.log_name, batch, batch.columns)
-            yield batch
+            yield check_dates(self.job.log_name, batch, self.timestamps)
 
 
 def entry_payloads(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.BinaryArray]:

@@ -87,10 +87,14 @@ def _begin(options: SourceOptions, schema: StructType, overwrite: bool, *, needs
     bookkeeper = connect(options.metadata, options.client)
     if needs_bookies:
         check_bookies(bookkeeper, options)
-    head = found_log(bookkeeper, options)[1] if overwrite else check_append(bookkeeper, options, stored)
+    timestamps: frozenset[str] = frozenset()
+    if overwrite:
+        head = found_log(bookkeeper, options)[1]
+    else:
+        head, timestamps = check_append(bookkeeper, options, stored)
     lanes = lanes_of_write(options, stored, head, overwrite=overwrite)
     kind = CommitKind.OVERWRITE if overwrite else CommitKind.APPEND
-    return Attempt(options, bookkeeper.logs.jobs.begin(options.log), stored, lanes), kind
+    return Attempt(options, bookkeeper.logs.jobs.begin(options.log), stored, lanes, timestamps=timestamps), kind
 
 
 class _Writer:

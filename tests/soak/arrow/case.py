@@ -131,8 +131,6 @@ class Case:
         return True
 
     def _check_refusal(self, text: str, names: list[str], *, refused: bool, wrong: set[str]) -> None:
-        if not refused and not wrong and "run_end_encoded" in text:
-            return  # Arrow itself makes malformed slices of runs inside of structs
         if not refused and not wrong:
             raise Finding(f"refused: {text}")
         if not any(f"'{name}" in text for name in (names if refused else wrong)):

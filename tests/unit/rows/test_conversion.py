@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from bk_spark.errors import ConfigError
-from bk_spark.rows.conversion import Conversion
+from bk_spark.rows.conversion import Conversion, check_dates
 
 LOSSLESS = [
     (pa.uint8(), 255, pa.int16(), 255),
@@ -261,3 +261,12 @@ def test_a_type_that_a_log_does_not_have_is_refused_with_its_place_and_the_log()
     kind = pa.list_(pa.struct([("u", pa.map_(pa.string(), union))]))
     with pytest.raises(ConfigError, match=r"type of column 'c.element.u.value' for log 'orders' is .*cast the column before"):
         Conversion("orders", pa.schema([("c", kind)]))
+
+
+def test_a_date_beyond_the_timestamps_of_its_log_is_named_with_its_place() -> None:
+    far = pa.array([0, 106_751_992], pa.int32()).cast(pa.date32())
+    inside = pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), pa.StructArray.from_arrays([far], names=["day"]))
+    batch = pa.record_batch({"a": inside, "b": inside})
+    assert check_dates("orders", batch, frozenset()) is batch
+    with pytest.raises(ConfigError, match=r"a value of column 'b.element.day' for log 'orders' is '294247-01-11'"):
+        check_dates("orders", batch, frozenset({"b.element.day"}))

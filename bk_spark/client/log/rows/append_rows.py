@@ -19,12 +19,12 @@ from bk_spark.client.log.changes.plan import CommitRequest, check_application
 from bk_spark.client.log.log_store import LogStore
 from bk_spark.client.log.rows.given_rows import batches_of, stream_of
 from bk_spark.client.log.rows.key_lanes import AskedLanes
-from bk_spark.client.log.stored.schema import MERGE_ARGUMENT, appended_schema, parse_schema
+from bk_spark.client.log.stored.schema import MERGE_ARGUMENT, appended_schema, parse_schema, timestamps_of_dates
 from bk_spark.client.log.stored.values import CommitKind, Content, Head, LogVersion
 from bk_spark.client.log.write_ledger import JobRefresh, until_ended, write_ledgers
 from bk_spark.errors import BookKeeperError, ConfigError, SchemaMismatchError
 from bk_spark.rows.codec import PayloadFormat
-from bk_spark.rows.conversion import Conversion
+from bk_spark.rows.conversion import Conversion, check_dates
 from bk_spark.rows.lanes import in_lanes
 from bk_spark.rows.own_memory import in_own_memory
 from bk_spark.rows.payload_defaults import COMPRESSION, COMPRESSIONS, MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY
@@ -56,18 +56,22 @@ class RowTarget:
         """How rows are cut into entries."""
         return PayloadFormat(compression=self.compression, max_rows=MAX_ROWS_PER_ENTRY, max_bytes=MAX_BYTES_PER_ENTRY)
 
-    def check(self, schema_json: str, *, merge: bool) -> Head:
-        """The head of the log. Raises SchemaMismatchError where the log would refuse rows of this schema."""
+    def check(self, schema_json: str, *, merge: bool) -> tuple[Head, frozenset[str]]:
+        """The head of the log, and places of dates that it has as timestamps.
+
+        Raises SchemaMismatchError where the log would refuse rows of this schema.
+        """
         given = parse_schema(self.name, schema_json)
         if self.uid is None:
-            return Head(self.name)
+            return Head(self.name), frozenset()
         head = self.logs.names.head(self.name, self.uid)
         if head.content is Content.ENTRIES:
             raise SchemaMismatchError(self.name, "the log holds entries, the data is rows: write them to another log")
-        if head.schema_id is not None:
-            stored = self.logs.reader.schema(self.name, self.uid, head.schema_id)
-            appended_schema(self.name, stored, given, merge=merge, option=MERGE_ARGUMENT)
-        return head
+        if head.schema_id is None:
+            return head, frozenset()
+        stored = self.logs.reader.schema(self.name, self.uid, head.schema_id)
+        appended = appended_schema(self.name, stored, given, merge=merge, option=MERGE_ARGUMENT)
+        return head, timestamps_of_dates(given, appended)
 
 
 def append_rows(
@@ -84,13 +88,14 @@ def append_rows(
     stream = stream_of(target.name, rows)
     conversion = Conversion(target.name, stream.schema)
     schema_json = json.dumps(conversion.schema)
-    head = target.check(schema_json, merge=merge_schema)
+    head, timestamps = target.check(schema_json, merge=merge_schema)
     lanes = asked.appended(head, parse_schema(target.name, schema_json))
     logs = target.logs
     job = logs.jobs.begin(target.name, target.uid)
     try:
         with JobRefresh(lambda: logs.jobs.refresh(job)) as refresh:
-            batches = map(in_own_memory, map(conversion.of, until_ended(batches_of(target.name, stream), refresh)))
+            given = map(conversion.of, until_ended(batches_of(target.name, stream), refresh))
+            batches = (in_own_memory(check_dates(target.name, batch, timestamps)) for batch in given)
             split = in_lanes(batches, lanes.columns, lanes.count)
             payloads = row_payloads(target.name, conversion.stored, target.cut, split, target.add_bytes)
             ledgers = write_ledgers(lambda: create_ledger(job), payloads, target.window_bytes)

@@ -9,7 +9,7 @@ import pyarrow as pa
 from bk_spark.client.log.rows.given_rows import batches_of, stream_of
 from bk_spark.client.log.rows.python_rows import batch_of_dicts, check_columns
 from bk_spark.errors import ConfigError, SchemaMismatchError
-from bk_spark.rows.conversion import Conversion
+from bk_spark.rows.conversion import Conversion, check_dates
 from bk_spark.rows.own_memory import in_own_memory
 from bk_spark.rows.widening import differs_in_nulls, read_as
 
@@ -17,9 +17,11 @@ from bk_spark.rows.widening import differs_in_nulls, read_as
 class RowForm:
     """The columns of a row writer. Threads may share it."""
 
-    def __init__(self, log: str, schema: pa.Schema) -> None:
+    def __init__(self, log: str, schema: pa.Schema, timestamps: frozenset[str] = frozenset()) -> None:
+        """``timestamps`` are places of dates in ``schema`` that the log has as timestamps."""
         self._log = log
         self.schema = schema
+        self._timestamps = timestamps
 
     def of(self, rows: Any) -> list[pa.RecordBatch]:
         """Arrow data, a pandas DataFrame, a dict or a list of dicts as record batches of the schema, none of them empty.
@@ -29,6 +31,8 @@ class RowForm:
         Raises ConfigError and SchemaMismatchError as ``RowWriteHandle.append_async``.
         """
         batches = [self._with_all_columns(batch) for batch in self._batches(rows) if batch.num_rows]
+        for batch in batches:
+            check_dates(self._log, batch, self._timestamps)
         if not batches:
             what = f"the data for log '{self._log}'"
             raise ConfigError(what, rows if isinstance(rows, list) else str(rows)[:200], "at least one row is expected")

@@ -21,6 +21,7 @@ to read each of these as the other: rows/widening.py has the same rule for Arrow
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 _INTEGER_DIGITS = {"byte": 3, "short": 5, "integer": 10, "long": 19}
@@ -95,6 +96,19 @@ def merged_fields(stored: list[Any], given: list[Any], place: str) -> list[Any]:
     if clash:
         raise ClashingNames(place, *clash)
     return fields + added
+
+
+def dates_as_timestamps(given: Any, stored: Any, place: str) -> Iterator[str]:
+    """Where ``given`` has dates that are read as timestamps of ``stored``, which holds its values: ``visits.element.day``."""
+    if (stored, given) == ("timestamp_ntz", "date"):
+        yield place
+    elif isinstance(given, dict) and isinstance(stored, dict) and given["type"] == stored["type"]:
+        here = {field["name"]: field["type"] for field in stored.get("fields", ())}
+        for field in given.get("fields", ()):
+            yield from dates_as_timestamps(field["type"], here.get(field["name"]), f"{place}.{field['name']}")
+        for inner, name in (("elementType", "element"), ("valueType", "value")):
+            if inner in given:
+                yield from dates_as_timestamps(given[inner], stored[inner], f"{place}.{name}")
 
 
 def is_wider(wide: Any, narrow: Any) -> bool:

@@ -12,7 +12,15 @@ import json
 from typing import Any
 
 from bk_spark.client.log.stored.json_values import decode, encode, text
-from bk_spark.client.log.stored.merging import ApartTypes, ClashingNames, bare, clashing, filled, merged_fields
+from bk_spark.client.log.stored.merging import (
+    ApartTypes,
+    ClashingNames,
+    bare,
+    clashing,
+    dates_as_timestamps,
+    filled,
+    merged_fields,
+)
 from bk_spark.errors import ConfigError, SchemaMismatchError
 from bk_spark.metadata.store import MAX_VALUE_BYTES
 
@@ -69,6 +77,15 @@ def appended_schema(log: str, stored: Schema, given: Schema, *, merge: bool, opt
         _check_unmerged(log, stored, given, added, option)
         return stored
     return {**stored, "fields": fields}
+
+
+def timestamps_of_dates(given: Schema, appended: Schema) -> frozenset[str]:
+    """Places of dates in ``given`` that the log has as timestamps once it is appended: not every date can be one."""
+    types = {column["name"]: column["type"] for column in appended["fields"]}
+    columns = given["fields"]
+    return frozenset(
+        place for one in columns for place in dates_as_timestamps(one["type"], types.get(one["name"]), one["name"])
+    )
 
 
 def _check_unmerged(log: str, stored: Schema, given: Schema, added: list[Any], option: str) -> None:

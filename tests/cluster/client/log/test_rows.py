@@ -579,3 +579,16 @@ def test_a_tail_that_cannot_start_says_why(log, wanted, says):
     log.append_rows(table(0, 1))
     with pytest.raises(ConfigError, match=says):
         log.tail_rows(**wanted)
+
+
+def test_a_date_that_no_timestamp_of_the_log_can_be_is_refused_in_every_way_in_and_the_log_stays_readable(log: Log) -> None:
+    midnight = datetime.datetime(2026, 1, 31)
+    log.append_rows(pa.table({"day": pa.array([midnight], pa.timestamp("us"))}))
+    far = pa.table({"day": pa.array([2**31 - 1], pa.int32()).cast(pa.date32())})
+    with pytest.raises(ConfigError, match=r"a value of column 'day' for log '.*' is '5881580-07-11': the log has timestamps"):
+        log.append_rows(far, merge_schema=True)
+    with log.open_row_writer(far.schema, merge_schema=True) as writer:
+        with pytest.raises(ConfigError, match=r"a value of column 'day' for log '.*' is '5881580-07-11'"):
+            writer.append(far)
+        writer.append({"day": datetime.date(2026, 2, 1)})
+    assert log.read_rows().read_all().column("day").to_pylist() == [midnight, datetime.datetime(2026, 2, 1)]

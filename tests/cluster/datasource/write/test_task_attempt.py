@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, StructField, StructType, TimeType
+from pyspark.sql.types import BinaryType, DateType, StructField, StructType, TimeType
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.log.changes.jobs import WriteJobs
@@ -49,6 +49,13 @@ def test_a_value_that_no_reader_takes_fails_the_attempt(attempt: Attempt) -> Non
     times = replace(attempt, schema=StructType([StructField("at", TimeType(6))]))
     with pytest.raises(ConfigError, match=r"a value of column 'at' for log '.*' is '24:00:00'"):
         times.write(iter([rows]))
+
+
+def test_a_date_that_the_log_s_timestamps_cannot_be_fails_the_attempt(attempt: Attempt) -> None:
+    rows = pa.record_batch({"day": pa.array([2**31 - 1], pa.int32()).view(pa.date32())})
+    dates = replace(attempt, schema=StructType([StructField("day", DateType())]), timestamps=frozenset({"day"}))
+    with pytest.raises(ConfigError, match=r"a value of column 'day' for log '.*' is '5881580-07-11'"):
+        dates.write(iter([rows]))
 
 
 def test_an_attempt_that_fails_leaves_its_ledger_closed(attempt: Attempt, bookkeeper: BookKeeper) -> None:

@@ -34,6 +34,17 @@ def test_columns_match_by_name(rows: Any) -> None:
     assert batches[0].schema == SCHEMA
 
 
+def test_a_date_that_the_log_s_timestamps_cannot_be_is_refused_and_every_other_one_is_taken() -> None:
+    dates = pa.schema([("day", pa.date32())])
+    last = pa.array([106_751_991, -106_751_991], pa.int32()).cast(pa.date32())
+    beyond = pa.array([0, 106_751_992], pa.int32()).cast(pa.date32())
+    form = RowForm("orders", dates, frozenset({"day"}))
+    assert form.of(pa.table({"day": last}))[0].column("day").equals(last)
+    with pytest.raises(ConfigError, match="a value of column 'day' for log 'orders' is '294247-01-11': the log has timestamps"):
+        form.of(pa.table({"day": beyond}))
+    assert RowForm("orders", dates).of(pa.table({"day": beyond}))[0].column("day").equals(beyond)
+
+
 def test_columns_that_are_missing_are_null() -> None:
     form = RowForm("orders", SCHEMA)
     assert form.of({"id": 1})[0].to_pylist() == form.of(pa.table({"id": [1]}))[0].to_pylist() == [{"id": 1, "item": None}]

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from bk_spark.client.log.stored.schema import appended_schema, parse_schema, type_name
+from bk_spark.client.log.stored.schema import appended_schema, parse_schema, timestamps_of_dates, type_name
 from bk_spark.errors import ConfigError, SchemaMismatchError
 
 
@@ -160,3 +160,20 @@ def test_metadata_of_columns_is_not_compared():
 )
 def test_types_are_named_as_spark_sql_spells_them(kind, name):
     assert type_name(kind) == name
+
+
+def test_dates_that_the_log_has_as_timestamps_are_known_by_their_places() -> None:
+    def inside(kind: str) -> dict:
+        fields = [{"name": "day", "type": kind, "nullable": True, "metadata": {}}]
+        rows = {"type": "array", "elementType": {"type": "struct", "fields": fields}, "containsNull": True}
+        return {"type": "map", "keyType": "string", "valueType": rows, "valueContainsNull": True}
+
+    def columns(**kinds) -> dict:
+        fields = [{"name": name, "type": kind, "nullable": True, "metadata": {}} for name, kind in kinds.items()]
+        return {"type": "struct", "fields": fields}
+
+    given = columns(a="date", b=inside("date"), c="date", new="date", d="integer")
+    log = columns(a="timestamp_ntz", b=inside("timestamp_ntz"), c="date", d="long")
+    appended = appended_schema("orders", log, given, merge=True)
+    assert timestamps_of_dates(given, appended) == {"a", "b.value.element.day"}
+    assert timestamps_of_dates(log, appended) == frozenset()
