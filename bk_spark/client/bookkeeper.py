@@ -236,6 +236,7 @@ class BookKeeper:
             password,
             self.config.add_window_bytes,
             self.config.add_batch_bytes,
+            self.config.append_wait_s,
             existing_ledgers=self.existing_ledgers,
         )
 

@@ -343,6 +343,10 @@ def _field(fields: bytes, wanted: int, what: str) -> bytes | None:
     return None
 
 
+NUMBER_BYTES = _FIELD.size + _ROW_NUMBER.size
+"""By how much ``numbered`` makes a payload longer."""
+
+
 def numbered(payload: pa.Buffer, rows_before: int) -> bytes:
     """The payload with the number of rows that stand before it in its ledger.
 

@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Generic, Self, TypeVar
 
-from bk_spark.client.driver.client_context import ClientContext
+from bk_spark.client.driver.client_context import ClientContext, EndsWithClient
 from bk_spark.client.driver.event_loop import EventLoop, check_may_wait
 from bk_spark.client.ledger.payloads import CheckedPayloads, Payload, Payloads, checked_payload, checked_payloads
 from bk_spark.client.ledger.write_queue import WriteQueue
@@ -155,9 +155,15 @@ class _BlockingWriter(LedgerWriter, ClosedAfterBlock):
         super().__init__(context, AddEntries(metadata, version, AddLimits.of(context.config), deferred_sync=deferred_sync))
         self._queue = WriteQueue(context, self._machine)
 
-    def _write_for(self, log: str) -> None:
-        """Have the exit of the program name this log for entries that are not confirmed."""
-        self._queue.written_for = f"log '{log}'"
+    def _write_for(self, log: str, leader: EndsWithClient) -> None:
+        """Serve the leader of a log, which appends on the event loop, and hears of the beat and the end of the client."""
+        self._queue.write_for(log)
+        self._context.end_with_client(leader)
+
+    def _check_takes(self, nbytes: int) -> None:
+        """Raise what refuses an entry of this size: EntryTooLargeError, or ConfigError after the end of the client."""
+        self._context.check_open()
+        self._context.check_payload_size(nbytes, self.metadata.fragments[-1].ensemble)
 
     @property
     def _is_client_closed(self) -> bool:

@@ -25,6 +25,7 @@ Ref: docs/rules.md, protocol rule 29.
 from __future__ import annotations
 
 import heapq
+import math
 from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import Future
@@ -97,6 +98,7 @@ class WriteQueue:
         self._batch_bytes = context.config.add_batch_bytes
         self._window_bytes = context.config.add_window_bytes
         self._may_wait = not context.appends_stand_in_line
+        self._longest_wait_s = context.config.append_wait_s
         self._arrivals = ArrivingCalls(self._window_bytes, lambda: context.loop.call_soon_threadsafe(self.look), SMALL_BYTES)
         self._withdrawn: deque[Key] = deque()
         """Calls that whoever made them gave up."""
@@ -125,6 +127,11 @@ class WriteQueue:
         self._is_close_posted = False
         context.end_with_client(self)
         tell_at_exit(self)
+
+    def write_for(self, log: str) -> None:
+        """Serve the leader of a log, which appends on the event loop, and bounds by itself how long its callers wait."""
+        self.written_for = f"log '{log}'"
+        self._may_wait, self._longest_wait_s = False, math.inf
 
     # --- for threads of the application
 
@@ -280,7 +287,7 @@ class WriteQueue:
 
     def _end_long_wait(self, call: Key, standing: Standing) -> None:
         """Of the first in line, which came before all others. The beat of the client looks, too."""
-        wait_s = self._context.config.append_wait_s
+        wait_s = self._longest_wait_s
         if self._context.now_ms() - standing.since_ms >= wait_s * 1000:
             self._refuse(call, standing, AppendTimeoutError(self._machine.metadata.ledger_id, wait_s, self._window_bytes))
 

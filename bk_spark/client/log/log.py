@@ -60,6 +60,8 @@ class LedgerAccess:
     """``ClientConfig.add_window_bytes`` of the client."""
     batch_bytes: int = MIB
     """``ClientConfig.add_batch_bytes`` of the client."""
+    append_wait_s: float = 120.0
+    """``ClientConfig.append_wait_s`` of the client."""
     existing_ledgers: Describe = field(kw_only=True)
 
 
@@ -171,7 +173,7 @@ class Log:
         """
         options = self._options(ensemble_size, write_quorum, ack_quorum, digest_type)
         create = self._access.create_ledger
-        limits = RollLimits(roll_bytes, self._access.window_bytes)
+        limits = RollLimits(roll_bytes, self._access.window_bytes, self._access.append_wait_s)
         leadership = Leadership(self._logs, self.name, self.uid, lambda job: create(options, job))
         return LogWriteHandle(leadership, leadership.take_over(), limits)
 
@@ -295,7 +297,7 @@ class Log:
         numbers = RowNumbers(json.dumps(conversion.schema), merge_schema)
         timestamps = target.check(numbers.schema_json, merge=merge_schema)[1]
         create = self._access.create_ledger
-        rolls = RollLimits(roll_bytes, self._access.window_bytes)
+        rolls = RollLimits(roll_bytes, self._access.window_bytes, self._access.append_wait_s)
         leadership = Leadership(self._logs, self.name, self.uid, lambda job: create(options, job), numbers)
         leader = LogWriteHandle(leadership, leadership.take_over(), rolls)
         entries = RowEntries(RowEncoder(self.name, conversion.stored, target.cut), numbers, limits)

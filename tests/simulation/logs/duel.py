@@ -12,17 +12,15 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
-from unittest.mock import patch
 
 from bk_spark.client.log.cleanup.orphans import Orphans
 from bk_spark.client.log.cleanup.vacuum import LogVacuum
-from bk_spark.client.log.leader import log_write_handle
 from bk_spark.client.log.stored.values import CommitKind
 from tests.simulation.engines.choices import Choices
 from tests.simulation.engines.invariants import Violation
 from tests.simulation.logs.audit import require
 from tests.simulation.logs.clients import batch_writer, compactor, operator, stream_query, truncator
-from tests.simulation.logs.leaders import BatonThreading, leader
+from tests.simulation.logs.leaders import in_the_baton_s_hands, leader
 from tests.simulation.logs.ledgers import ZNODES
 from tests.simulation.logs.readers import Stream, batch_reader
 from tests.simulation.logs.world import DAY_MS, LOG, DuelWorld, LogWeather, Machine, draw_weather
@@ -123,7 +121,7 @@ def run_duel(choices: Choices, *, is_traced: bool = False) -> DuelOutcome:
     logging.disable(logging.CRITICAL)  # simulated processes do not log
     duel = Duel(choices, is_traced=is_traced)
     try:
-        with patch.object(log_write_handle, "threading", BatonThreading(duel.world)):
+        with in_the_baton_s_hands(duel.world):
             duel.play()
     except Violation as found:
         violation = found

@@ -1,15 +1,21 @@
 """A leader of a duel: it opens the log, appends entries, rolls from ledger to ledger, closes, and is displaced by others.
 
-It is the shipped ``LogWriteHandle`` with its threads; only what it takes from ``threading`` is put in the baton's place.
+It is the shipped ``LogWriteHandle`` with its threads; only its event loop, and what threads begin and wait with, are in the
+baton's hands.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from typing import Self
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from unittest.mock import patch
 
+from bk_spark.calls import call_future
 from bk_spark.client.log.entry_range import LogPosition
+from bk_spark.client.log.leader import log_write_handle
 from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.errors import BookKeeperError
 from tests.simulation.logs.clients import EXPECTED, rest
@@ -17,45 +23,81 @@ from tests.simulation.logs.history import Append
 from tests.simulation.logs.world import DuelWorld, Machine
 
 
-class BatonThreading:
-    """What stands in the place of the module ``threading``: as much of it as the handle uses."""
+class BatonLoops:
+    """What stands in the place of the client's event loop: each handle has one of its own."""
 
     def __init__(self, world: DuelWorld) -> None:
         self._world = world
 
-    def Condition(self) -> BatonCondition:
-        return BatonCondition(self._world)
-
-    def Thread(self, *, target: Callable[[], None], name: str, daemon: bool) -> BatonThread:
-        return BatonThread(self._world, target)
+    def get(self) -> BatonLoop:
+        return BatonLoop(self._world)
 
 
-class BatonCondition:
-    """Its lock is never contended, as nothing under it gives the baton away but ``wait_for``; and it wakes by itself."""
+class BatonLoop:
+    """It is another thread of the process that made it, for as long as it has something to do."""
 
     def __init__(self, world: DuelWorld) -> None:
         self._world = world
+        self._process = world.baton.current
+        self._calls: deque[Callable[[], None]] = deque()
+        self._is_running = False
 
-    def __enter__(self) -> Self:
-        return self
+    def call_soon_threadsafe(self, call: Callable[[], None]) -> None:
+        self._calls.append(call)
+        if not self._is_running and self._process.is_alive:
+            self._is_running = True
+            self._world.baton.spawn(self._process.name, self._run).join_group(self._process)
 
-    def __exit__(self, *error: object) -> None: ...
-
-    def wait_for(self, predicate: Callable[[], bool]) -> None:
-        if not predicate():
-            self._world.baton.current.wait(predicate, "a condition of the handle")
-
-    def notify_all(self) -> None: ...
+    def _run(self) -> None:
+        while self._calls:
+            self._calls.popleft()()
+        self._is_running = False
 
 
-class BatonThread:
-    def __init__(self, world: DuelWorld, target: Callable[[], None]) -> None:
+class BatonGate:
+    """What stands in the place of a gate: whoever waits gives the baton away."""
+
+    def __init__(self, world: DuelWorld) -> None:
         self._world = world
-        self._target = target
+        self._is_open = False
 
-    def start(self) -> None:
-        baton = self._world.baton
-        baton.spawn(baton.current.name, self._target).join_group(baton.current)
+    def open(self) -> None:
+        self._is_open = True
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        self._world.baton.current.wait(lambda: self._is_open, "a gate of the handle")
+        return True
+
+    def add_result(self, future: Future[object]) -> None:
+        self.open()
+
+    add_exception = add_result
+
+
+def baton_threads(world: DuelWorld) -> Callable[[Callable[[], object]], None]:
+    """What stands in the place of ``in_thread``."""
+
+    def in_thread(call: Callable[[], object]) -> None:
+        current = world.baton.current
+        if current.is_alive:
+            world.baton.spawn(current.name, call).join_group(current)
+
+    return in_thread
+
+
+@contextmanager
+def in_the_baton_s_hands(world: DuelWorld) -> Iterator[None]:
+    """Within it, the handles of leaders."""
+    gate = partial(BatonGate, world)
+    with ExitStack() as patches:
+        for module, name, new in (
+            (log_write_handle, "EventLoop", BatonLoops(world)),
+            (log_write_handle, "in_thread", baton_threads(world)),
+            (log_write_handle, "Gate", gate),
+            (call_future, "Gate", gate),
+        ):
+            patches.enter_context(patch.object(module, name, new))
+        yield
 
 
 class Leadership:

@@ -92,8 +92,11 @@ class LedgerWriter:
         self._bookies.writer = self
         self._open: list[Future[int]] = []
 
-    def _write_for(self, log: str) -> None:
-        """An exit does not name this ledger."""
+    def _write_for(self, log: str, leader: object) -> None:
+        """The client of this ledger has no beat, and never ends."""
+
+    def _check_takes(self, nbytes: int) -> None:
+        """All of them."""
 
     def append_async(self, payload: bytes) -> Future[int]:
         self._process.turn(f"add to ledger {self.ledger_id}")

@@ -11,12 +11,14 @@ from typing import Any
 import pyarrow as pa
 
 from bk_spark.client.ledger.write_handle import AdvWriteHandle, WriteHandle
+from bk_spark.client.log.leader.leadership import CreatedLedger, end_of
 from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.client.log.leader.roll_log import RollLimits
 from bk_spark.client.log.rows.row_buffer import RowLimits
 from bk_spark.client.log.rows.row_entries import RowEntries, RowLeader, RowNumbers
 from bk_spark.client.log.rows.row_form import RowForm
 from bk_spark.client.log.rows.row_writer import RowWriteHandle
+from bk_spark.client.log.stored.values import CommittedLedger
 from bk_spark.config import ClientConfig
 from bk_spark.rows.codec import PayloadFormat, RowEncoder
 from tests.soak.interrupts.bookies import MemoryClient
@@ -62,17 +64,32 @@ def adv_ledger(client: MemoryClient) -> AdvWriteHandle:
 
 
 class _Leadership:
+    """Lists ledgers in memory."""
+
     name, epoch = "orders", 1
+
+    def __init__(self, client: MemoryClient) -> None:
+        self._client = client
+
+    def create(self) -> CreatedLedger:
+        return CreatedLedger(ledger(self._client), job=None)  # type: ignore[arg-type]
+
+    def list_next(self, created: CreatedLedger, ends: object) -> None: ...
 
     def record(self, ends: object) -> None: ...
 
-    def end_of(self, one: object) -> object:
-        return one
+    def end_of(self, one: WriteHandle) -> CommittedLedger:
+        return end_of(one)
 
 
-def log_writer(client: MemoryClient) -> LogWriteHandle:
-    leadership: Any = _Leadership()
-    return LogWriteHandle(leadership, ledger(client), RollLimits(10**9, CONFIG.add_window_bytes))
+def log_writer(client: MemoryClient, roll_bytes: int = 10**9) -> LogWriteHandle:
+    leadership: Any = _Leadership(client)
+    return LogWriteHandle(leadership, ledger(client), RollLimits(roll_bytes, CONFIG.add_window_bytes))
+
+
+def rolling_log_writer(client: MemoryClient) -> LogWriteHandle:
+    """Each entry fills a ledger."""
+    return log_writer(client, roll_bytes=1)
 
 
 def row_writer(client: MemoryClient) -> RowWriteHandle:
@@ -102,6 +119,16 @@ CASES = (
     Case("force", ledger, lambda one: one.force(), _next_entry),
     Case("close", ledger, lambda one: one.close(), lambda one: one.close()),
     Case("append of an id", adv_ledger, lambda one: one.append(0, b"x"), lambda one: one.append_async(7, b"y").done()),
+    Case("append to a log", log_writer, lambda one: one.append(b"x"), _next_entry),
+    Case("append_async to a log", log_writer, lambda one: one.append_async(b"x"), _next_entry),
+    Case("append_async to a log without room", log_writer, lambda one: one.append_async(LARGE), _next_entry, is_full=True),
+    Case("append_batch to a log", log_writer, lambda one: one.append_batch(pa.array([b"x", LARGE])), _next_entry),
+    Case(
+        "append_batch to a log without room", log_writer, lambda one: one.append_batch([LARGE] * 9), _next_entry, is_full=True
+    ),
+    Case("append to a log that rolls", rolling_log_writer, lambda one: [one.append(b"x") for _ in range(3)], _next_entry),
+    Case("roll of a log", log_writer, lambda one: (one.append_async(b"x"), one.roll()), _next_entry),
+    Case("close of a log", log_writer, lambda one: (one.append_async(b"x"), one.close()), lambda one: one.close()),
     Case("append of a row", row_writer, lambda one: one.append({"i": 1}), _next_row),
     Case("append_async of a row", row_writer, lambda one: one.append_async({"i": 1}), _next_row),
     Case("append of a table", row_writer, lambda one: one.append(pa.table({"i": list(range(5))})), _next_row),

@@ -1,13 +1,12 @@
 """RollLog: decides which ledger each append of a log's leader goes to, while the log rolls from one ledger to the next.
 
 A state machine without threads, time, input or output. The driver (log_write_handle.py) calls a method for each thing that
-happens, and carries out what the method returns. One roll:
+happens, and carries out what the method returns. All appends pass one queue, in order; those without room wait there. One roll:
 
     STEADY      appends go to the ledger; the one before it is closed
     OPENING     the next ledger is created and committed, while appends still go to the old one
     DRAINING    the next ledger is listed: appends are queued until every append to the old one is confirmed
-    RELEASING   the queue goes to the next ledger, in order; what is appended meanwhile goes behind it
-    CLOSING     appends go to the next ledger, and the old one is closed
+    CLOSING     the queue goes to the next ledger, and the old one is closed
     STEADY      …
 
 Why appends are queued (log rule 3): a0 and a1 are on their way to ledger 5, ledger 6 is listed, and b0 is appended. If b0
@@ -24,6 +23,7 @@ Ref: the BookKeeper protocol, "Rolling ledgers"; docs/rules.md, log rule 3.
 from __future__ import annotations
 
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import Enum
 from typing import Generic, TypeVar
@@ -44,8 +44,7 @@ class RollState(Enum):
     STEADY = 1
     OPENING = 2
     DRAINING = 3
-    RELEASING = 4
-    CLOSING = 5
+    CLOSING = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,9 @@ class RollLimits:
     roll_bytes: int
     """A roll is due once so many bytes were appended to a ledger."""
     window_bytes: int
-    """At most so many bytes are queued during a roll."""
+    """So many bytes may be unconfirmed, in all ledgers together; an append of any size may be, alone."""
+    append_wait_s: float = 120.0
+    """An append that waits for room for so long is refused."""
 
     def __post_init__(self) -> None:
         if type(self.roll_bytes) is not int or self.roll_bytes <= 0:
@@ -75,31 +76,40 @@ class RollLog(Generic[_Ledger, _Append]):
         self._limits = limits
         self._due_bytes = limits.roll_bytes
         self._ledger_bytes = 0
+        self._window_bytes = limits.window_bytes
         self._unconfirmed = 0
+        self._unconfirmed_bytes = 0
         self._queue: deque[tuple[_Append, int]] = deque()
-        self._queued_bytes = 0
 
-    def admits(self, nbytes: int) -> bool:
-        """Whether an append of this size may be made now. If not, the roll under way will make room."""
-        if self.refusal is not None or not self.is_queueing:
-            return True
-        return not self._queue or self._queued_bytes + nbytes <= self._limits.window_bytes
-
-    def append(self, append: _Append, nbytes: int) -> _Ledger | None:
-        """The ledger to send an append to, before any later append of the same caller; None if it was queued.
-
-        Call it only while ``refusal`` is None, and after ``admits`` returned True.
-        """
+    def append(self, append: _Append, nbytes: int) -> None:
+        """Queue an append. Call it only while ``refusal`` is None."""
         assert self.refusal is None
-        if self.is_queueing:
-            self._queue.append((append, nbytes))
-            self._queued_bytes += nbytes
-            return None
-        return self._sent(nbytes)
+        self._queue.append((append, nbytes))
 
-    def confirmed(self) -> None:
-        """An append that was to be sent is confirmed; or its call was refused, so that it was not sent after all."""
+    def next(self) -> _Append | None:
+        """The append that is to be sent to ``ledger`` now, behind all that were returned before; None: none is."""
+        if not self._queue or self.is_queueing:
+            return None
+        append, nbytes = self._queue[0]
+        if nbytes and self._unconfirmed_bytes and self._unconfirmed_bytes + nbytes > self._window_bytes:
+            return None
+        self._queue.popleft()
+        self._unconfirmed += 1
+        self._unconfirmed_bytes += nbytes
+        self._ledger_bytes += nbytes
+        return append
+
+    def confirmed(self, nbytes: int) -> None:
+        """An append that ``next`` returned is confirmed."""
         self._unconfirmed -= 1
+        self._unconfirmed_bytes -= nbytes
+
+    def withdraw(self, append: _Append, nbytes: int) -> bool:
+        """Take an append out of the queue, as if it had not been made. False: it is not there."""
+        with suppress(ValueError):
+            self._queue.remove((append, nbytes))
+            return True
+        return False
 
     @property
     def is_drained(self) -> bool:
@@ -117,7 +127,6 @@ class RollLog(Generic[_Ledger, _Append]):
             self.has_failed, self.refusal = True, error
         queued = self.queued
         self._queue.clear()
-        self._queued_bytes = 0
         return queued
 
     def refuse(self, error: BookKeeperError) -> None:
@@ -148,18 +157,10 @@ class RollLog(Generic[_Ledger, _Append]):
     def queued(self) -> list[_Append]:
         return [append for append, _ in list(self._queue)]
 
-    def release(self) -> _Append | None:
-        """Once drained: the next queued append, to be sent to ``ledger``; or None, and → CLOSING, if none is left."""
-        if self.state is RollState.DRAINING:
-            assert self.is_drained
-            self.state = RollState.RELEASING
-        if not self._queue:
-            self._move(RollState.RELEASING, RollState.CLOSING)
-            return None
-        append, nbytes = self._queue.popleft()
-        self._queued_bytes -= nbytes
-        self._sent(nbytes)
-        return append
+    def drained(self) -> None:
+        """DRAINING → CLOSING: every append to the old ledger is confirmed."""
+        assert self.is_drained
+        self._move(RollState.DRAINING, RollState.CLOSING)
 
     def closed(self) -> None:
         """CLOSING → STEADY: the old ledger is closed."""
@@ -167,13 +168,8 @@ class RollLog(Generic[_Ledger, _Append]):
 
     @property
     def is_queueing(self) -> bool:
-        """Whether an append that is made now waits for the next ledger."""
-        return self.state in (RollState.DRAINING, RollState.RELEASING)
-
-    def _sent(self, nbytes: int) -> _Ledger:
-        self._unconfirmed += 1
-        self._ledger_bytes += nbytes
-        return self.ledger
+        """Whether appends wait for the next ledger."""
+        return self.state is RollState.DRAINING
 
     def _move(self, before: RollState, after: RollState) -> None:
         assert self.state is before, f"{self.state} is not {before}"

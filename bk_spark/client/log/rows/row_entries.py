@@ -6,7 +6,6 @@ entry.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -15,13 +14,14 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from bk_spark.client.ledger.write_handle import WriteHandle
-from bk_spark.client.log.leader.log_write_handle import LogAppend, LogWriteHandle
+from bk_spark.client.log.leader.log_append import LogAppend
+from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.client.log.rows.row_buffer import RowCall, RowLimits
 from bk_spark.client.log.rows.row_form import RowForm
 from bk_spark.config import MAX_ENTRY_BYTES
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
 from bk_spark.errors import EntryTooLargeError
-from bk_spark.rows.codec import RowEncoder, numbered
+from bk_spark.rows.codec import NUMBER_BYTES, RowEncoder, numbered
 from bk_spark.rows.gathering import gathered_batches
 
 MAX_LED_BYTES = MAX_ENTRY_BYTES - 64
@@ -36,7 +36,6 @@ class RowNumbers:
 
     schema_json: str
     merge_schema: bool
-    lock: threading.Lock = field(default_factory=threading.Lock)
     _rows: dict[int, int] = field(default_factory=dict)
 
     def in_ledger(self, ledger_id: int) -> int:
@@ -59,10 +58,14 @@ class RowAppend(LogAppend):
     def send(self, ledger: WriteHandle) -> Future[Any]:
         assert self.numbers is not None
         assert isinstance(self.payload, bytes)
-        with self.numbers.lock:  # payloads reach the ledger in the order of their numbers
-            sent = ledger.append_async(numbered(pa.py_buffer(self.payload), self.numbers.in_ledger(ledger.ledger_id)))
-            self.numbers.add(ledger.ledger_id, self.rows)
+        sent = ledger.append_async(numbered(pa.py_buffer(self.payload), self.numbers.in_ledger(ledger.ledger_id)))
+        self.numbers.add(ledger.ledger_id, self.rows)
         return sent
+
+    @property
+    def largest(self) -> int:
+        assert isinstance(self.payload, bytes)
+        return len(self.payload) + NUMBER_BYTES
 
 
 @dataclass(frozen=True, slots=True)

@@ -124,14 +124,15 @@ def a_leader_is_displaced_in_the_middle_of_a_roll(scene: Scene) -> None:
     stored: dict[str, list[str]] = {"5": [], "6": []}
     rolls: RollLog[str, str] = RollLog("5", RollLimits(roll_bytes=2, window_bytes=100))
     for entry in ("a0", "a1"):
-        assert rolls.append(entry, 1) == "5"
+        rolls.append(entry, 1)
+        assert rolls.next() == entry
     stored["5"].append("a0")
-    rolls.confirmed()
+    rolls.confirmed(1)
     rolls.begin_roll()
     rolls.opened("6")
-    ledger = rolls.append("b0", 1)
-    if ledger is not None:
-        stored[ledger].append("b0")
+    rolls.append("b0", 1)
+    if rolls.next() is not None:
+        stored[rolls.ledger].append("b0")
     log = stored["5"] + stored["6"]
     must(log == ["a0", "a1", "b0"][: len(log)], f"the log is {log}: an entry without its predecessor")
 

@@ -12,6 +12,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from bk_spark.client.driver.client_context import EndsWithClient
+from bk_spark.client.driver.event_loop import EventLoop
 from bk_spark.client.ledger.payloads import CheckedPayloads
 from bk_spark.client.ledger.write_items import new_future
 from bk_spark.client.log.changes.jobs import WriteJob
@@ -37,25 +39,52 @@ def eventually(holds: Callable[[], bool]) -> None:
         tick.wait(0.002)
 
 
+def on_loop(call: Callable[[], None]) -> None:
+    """Make a call on the client's event loop, behind all that it has to do by now."""
+    loop, made = EventLoop.get(), threading.Event()
+    if threading.current_thread().name == "bk_spark":
+        call()
+        return
+    loop.call_soon_threadsafe(lambda: (call(), made.set()))
+    assert made.wait(DEADLINE_S)
+
+
 class HandLedger:
-    """A ledger whose appends are confirmed or fail when the test says so, in order."""
+    """A ledger whose appends are confirmed or fail when the test says so, in order, and on the event loop."""
 
     _is_client_closed = False
 
     def __init__(self, ledger_id: int) -> None:
         self.ledger_id = ledger_id
-        self.sent: list[bytes] = []
+        self._sent: list[bytes] = []
         self.last_add_confirmed = -1
         self.length = 0
         self.is_closed = False
         self.may_close = threading.Event()
         self.may_close.set()
         self.close_error: BookKeeperError | None = None
-        self.send_error: BaseException | None = None
+        self.send_error: Exception | None = None
+        self.refuses: BookKeeperError | None = None
+        """What a call is refused with."""
+        self._leader: EndsWithClient | None = None
         self._pending: list[tuple[Future[Any], list[bytes], bool]] = []
 
-    def _write_for(self, log: str) -> None:
-        """An exit does not name this ledger."""
+    def _write_for(self, log: str, leader: EndsWithClient) -> None:
+        self._leader = leader
+
+    def beat(self) -> None:
+        """As that of a client: have the leader look at what has arrived."""
+        if self._leader is not None:
+            on_loop(self._leader.look)
+
+    def _check_takes(self, nbytes: int) -> None:
+        if self.refuses is not None:
+            raise self.refuses
+
+    @property
+    def sent(self) -> list[bytes]:
+        self.beat()
+        return self._sent
 
     def append_async(self, payload: bytes) -> Future[int]:
         return self._append([payload], is_batch=False)
@@ -65,6 +94,10 @@ class HandLedger:
 
     def confirm(self, count: int | None = None) -> None:
         """Confirm the next ``count`` calls, by default all."""
+        self.beat()
+        on_loop(lambda: self._confirm(count))
+
+    def _confirm(self, count: int | None) -> None:
         for _ in range(len(self._pending) if count is None else count):
             future, payloads, is_batch = self._pending.pop(0)
             first, self.last_add_confirmed = self.last_add_confirmed + 1, self.last_add_confirmed + len(payloads)
@@ -73,6 +106,10 @@ class HandLedger:
 
     def fail(self, error: BookKeeperError) -> None:
         """As a WriteHandle does: all that is not confirmed, and all that comes."""
+        self.beat()
+        on_loop(lambda: self._fail(error))
+
+    def _fail(self, error: BookKeeperError) -> None:
         pending, self._pending = self._pending, []
         for future, _, _ in pending:
             future.set_exception(error)
@@ -87,7 +124,7 @@ class HandLedger:
         if self.send_error is not None:
             raise self.send_error
         future: Future[Any] = new_future()
-        self.sent += payloads
+        self._sent += payloads
         self._pending.append((future, payloads, is_batch))
         return future
 
@@ -130,9 +167,9 @@ class HandLeadership:
             raise self.commit_error
         self.recorded += ends
 
-    def lead(self, roll_bytes: int = 10**9, window_bytes: int = 10**6) -> LogWriteHandle:
+    def lead(self, roll_bytes: int = 10**9, window_bytes: int = 10**6, append_wait_s: float = 120.0) -> LogWriteHandle:
         leadership: Any = self
-        return LogWriteHandle(leadership, self.ledgers[0], RollLimits(roll_bytes, window_bytes))
+        return LogWriteHandle(leadership, self.ledgers[0], RollLimits(roll_bytes, window_bytes, append_wait_s))
 
     def taken_over(self) -> list[bytes]:
         """The log as a new leader finds it whose recovery of each ledger finds what is confirmed, and nothing more."""
@@ -196,7 +233,7 @@ class WorldLedger(HandLedger):
 
     def _append(self, payloads: list[bytes], *, is_batch: bool) -> Future[Any]:
         future = super()._append(payloads, is_batch=is_batch)
-        self.confirm()
+        self._confirm(None)
         return future
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ from bk_spark.errors import (
     LedgerFencedError,
     NotEnoughBookiesError,
 )
-from tests.unit.client.log.leader.leader_model import Calls, HandLeadership, eventually
+from tests.unit.client.log.leader.leader_model import DEADLINE_S, Calls, HandLeadership, eventually, on_loop
 
 TOO_FEW = NotEnoughBookiesError(3, 2, "a ledger")
 
@@ -138,7 +138,7 @@ def test_what_cannot_be_an_entry_is_refused_at_the_call_and_harms_nothing(leader
 
 
 def test_calls_that_wait_are_refused_in_callbacks(leader: HandLeadership) -> None:
-    writer = leader.lead(window_bytes=100)
+    writer = leader.lead(window_bytes=200)
     writer.append_async(b"a")
     rolling = Calls(writer.roll)
     eventually(lambda: writer.ledger_id == 6)
@@ -158,3 +158,29 @@ def test_calls_that_wait_are_refused_in_callbacks(leader: HandLeadership) -> Non
     rolling.result()
     leader.ledgers[1].confirm()
     writer.close()
+
+
+def test_the_end_of_the_client_fails_what_the_leader_has_not_sent_and_a_roll_that_waits(leader: HandLeadership) -> None:
+    writer = leader.lead(window_bytes=200)
+    writer.append_async(b"a")
+    rolling = Calls(writer.roll)
+    eventually(lambda: writer.ledger_id == 6)
+    queued = writer.append_async(b"b")
+    on_loop(writer._client_closed)
+    for call in (lambda: queued.result(DEADLINE_S), rolling.result, lambda: writer.append(b"c"), writer.roll, writer.close):
+        with pytest.raises(ConfigError, match="a new BookKeeper"):
+            call()
+
+
+def test_in_a_forked_process_all_futures_of_the_leader_fail(leader: HandLeadership) -> None:
+    writer = leader.lead(window_bytes=200)
+    writer.append_async(b"a")
+    rolling = Calls(writer.roll)
+    eventually(lambda: writer.ledger_id == 6)
+    queued = writer.append_async(b"b")
+    closing = Calls(writer.close)
+    eventually(lambda: bool(writer._closings))
+    writer._forked()
+    for call in (lambda: queued.result(DEADLINE_S), rolling.result, closing.result):
+        with pytest.raises(ConfigError, match="spawn or forkserver"):
+            call()

@@ -11,50 +11,64 @@ LIMITS = RollLimits(roll_bytes=100, window_bytes=10)
 FENCED = LedgerFencedError(5)
 
 
+def send(rolls: RollLog[int, str], *appends: tuple[str, int]) -> list[str]:
+    """Queue appends, and give all that may be sent by now."""
+    for append, nbytes in appends:
+        rolls.append(append, nbytes)
+    return list(iter(rolls.next, None))
+
+
 def rolling(unconfirmed: int = 1) -> RollLog[int, str]:
     """Ledger 6 is listed, while appends to ledger 5 are not confirmed."""
     rolls: RollLog[int, str] = RollLog(5, LIMITS)
     for number in range(unconfirmed):
-        assert rolls.append(f"a{number}", 1) == 5
+        assert send(rolls, (f"a{number}", 1)) == [f"a{number}"]
     rolls.begin_roll()
     rolls.opened(6)
     return rolls
 
 
+def steady_after(rolls: RollLog[int, str], unconfirmed: int) -> None:
+    for _ in range(unconfirmed):
+        rolls.confirmed(1)
+    rolls.drained()
+    rolls.closed()
+
+
 def test_appends_go_to_the_old_ledger_until_the_log_lists_the_next_one() -> None:
     rolls: RollLog[int, str] = RollLog(5, LIMITS)
-    assert rolls.append("a", 1) == 5
+    assert send(rolls, ("a", 1)) == ["a"]
     rolls.begin_roll()
-    assert rolls.append("b", 1) == 5
+    assert send(rolls, ("b", 1)) == ["b"]
+    assert rolls.ledger == 5
     assert not rolls.is_drained
 
 
 def test_appends_are_queued_until_every_append_to_the_old_ledger_is_confirmed_and_then_go_in_order() -> None:
     """Log rule 3."""
     rolls = rolling(unconfirmed=2)
-    assert [rolls.append(one, 1) for one in "bc"] == [None, None]
-    rolls.confirmed()
+    assert send(rolls, ("b", 1), ("c", 1)) == []
+    rolls.confirmed(1)
     assert not rolls.is_drained
-    rolls.confirmed()
+    rolls.confirmed(1)
     assert rolls.is_drained
-    assert rolls.append("d", 1) is None
-    assert rolls.release() == "b"
-    assert rolls.append("e", 1) is None, "it would overtake c"
-    assert [rolls.release() for _ in range(4)] == ["c", "d", "e", None]
-    assert rolls.append("f", 1) == 6
+    assert send(rolls, ("d", 1)) == []
+    rolls.drained()
+    assert send(rolls, ("e", 1)) == ["b", "c", "d", "e"]
+    assert rolls.ledger == 6
 
 
 def test_a_queue_is_not_released_before_the_old_ledger_is_drained() -> None:
     """Log rule 3."""
     with pytest.raises(AssertionError):
-        rolling().release()
+        rolling().drained()
 
 
 def test_the_old_ledger_is_closed_before_the_next_roll() -> None:
     """Log rule 3."""
     rolls = rolling(unconfirmed=0)
-    assert rolls.release() is None
-    rolls.append("b", 200)
+    rolls.drained()
+    send(rolls, ("b", 200))
     assert not rolls.is_roll_due
     with pytest.raises(AssertionError):
         rolls.begin_roll()
@@ -67,79 +81,87 @@ def test_the_old_ledger_is_closed_before_the_next_roll() -> None:
 def test_a_failed_append_ends_the_leader_with_all_that_is_queued() -> None:
     """Log rule 3."""
     rolls = rolling()
-    rolls.append("b", 1)
-    rolls.append("c", 1)
+    send(rolls, ("b", 1), ("c", 1))
     assert rolls.fail(FENCED) == ["b", "c"]
     assert rolls.refusal is FENCED
     assert rolls.fail(LedgerFencedError(6)) == []
     assert rolls.refusal is FENCED, "the first failure counts"
-    assert rolls.admits(1000), "nobody waits for room that never comes"
 
 
-def test_what_is_queued_is_bounded_and_one_append_of_any_size_is_let_in() -> None:
-    rolls = rolling()
-    assert rolls.admits(1000)
-    rolls.append("b", 9)
-    assert rolls.admits(1)
-    assert not rolls.admits(2)
-    rolls.confirmed()
-    assert rolls.release() == "b"
-    assert rolls.admits(1000)
-    rolls.append("c", 1)
-    assert rolls.admits(9)
-    assert not rolls.admits(10)
+def test_what_is_unconfirmed_is_bounded_and_one_append_of_any_size_is_sent_alone() -> None:
+    rolls: RollLog[int, str] = RollLog(5, LIMITS)
+    assert send(rolls, ("a", 1000)) == ["a"]
+    assert send(rolls, ("b", 9), ("c", 1), ("d", 1)) == []
+    rolls.confirmed(1000)
+    assert send(rolls) == ["b", "c"]
+    rolls.confirmed(9)
+    assert send(rolls) == ["d"]
+
+
+def test_what_takes_no_room_does_not_wait_for_it_but_for_what_was_queued_before() -> None:
+    rolls: RollLog[int, str] = RollLog(5, LIMITS)
+    assert send(rolls, ("a", 1000), ("a roll", 0)) == ["a", "a roll"]
+    assert send(rolls, ("b", 1), ("another roll", 0)) == []
+
+
+def test_an_append_that_is_withdrawn_from_the_queue_was_never_made() -> None:
+    rolls: RollLog[int, str] = RollLog(5, LIMITS)
+    send(rolls, ("a", 10), ("b", 1), ("c", 1))
+    assert rolls.withdraw("b", 1)
+    assert not rolls.withdraw("a", 10), "it was sent"
+    rolls.confirmed(10)
+    assert send(rolls) == ["c"]
 
 
 def test_a_roll_is_due_once_the_ledger_is_full_and_then_counts_the_next_one_from_zero() -> None:
     rolls: RollLog[int, str] = RollLog(5, LIMITS)
-    rolls.append("a", 99)
+    send(rolls, ("a", 99))
+    rolls.confirmed(99)
     assert not rolls.is_roll_due
-    rolls.append("b", 1)
+    send(rolls, ("b", 1))
     assert rolls.is_roll_due
     rolls.begin_roll()
     assert not rolls.is_roll_due
     rolls.opened(6)
-    for _ in range(2):
-        rolls.confirmed()
-    assert rolls.release() is None
-    rolls.closed()
+    steady_after(rolls, 1)
     assert rolls.is_empty
-    rolls.append("c", 99)
+    send(rolls, ("c", 99))
     assert not rolls.is_roll_due
 
 
 def test_queued_bytes_count_for_the_next_ledger() -> None:
     rolls = rolling(unconfirmed=0)
-    rolls.append("b", 100)
-    assert [rolls.release(), rolls.release()] == ["b", None]
+    assert send(rolls, ("b", 100)) == []
+    rolls.drained()
+    assert send(rolls) == ["b"]
     rolls.closed()
     assert rolls.is_roll_due
 
 
 def test_after_a_roll_was_called_off_the_next_is_due_a_part_later() -> None:
     rolls: RollLog[int, str] = RollLog(5, LIMITS)
-    rolls.append("a", 100)
+    send(rolls, ("a", 100))
+    rolls.confirmed(100)
     rolls.begin_roll()
     rolls.call_off()
     assert not rolls.is_roll_due
-    assert rolls.append("b", LIMITS.roll_bytes // RETRY_PART) == 5
+    send(rolls, ("b", LIMITS.roll_bytes // RETRY_PART))
     assert rolls.is_roll_due
     rolls.begin_roll()
     rolls.opened(6)
-    for _ in range(2):
-        rolls.confirmed()
-    rolls.release()
-    rolls.closed()
-    rolls.append("c", LIMITS.roll_bytes)
+    rolls.confirmed(LIMITS.roll_bytes // RETRY_PART)
+    steady_after(rolls, 0)
+    send(rolls, ("c", LIMITS.roll_bytes))
     assert rolls.is_roll_due, "the next ledger is counted from its own beginning"
 
 
-def test_a_leader_that_is_being_closed_takes_no_appends_rolls_no_more_and_still_sends_what_is_queued() -> None:
+def test_a_leader_that_is_being_closed_rolls_no_more_and_still_sends_what_is_queued() -> None:
     rolls = rolling(unconfirmed=0)
     rolls.append("b", 200)
     rolls.refuse(LedgerClosedError(5))
     assert isinstance(rolls.refusal, LedgerClosedError)
-    assert [rolls.release(), rolls.release()] == ["b", None]
+    rolls.drained()
+    assert send(rolls) == ["b"]
     rolls.closed()
     assert not rolls.is_roll_due
     rolls.fail(FENCED)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 
 import pytest
 
@@ -13,6 +12,7 @@ from bk_spark.client.log.leader.roll_log import RollLog, RollState
 from bk_spark.client.log.stored.values import CommittedLedger
 from bk_spark.errors import (
     AddQuorumTimeoutError,
+    AppendTimeoutError,
     BookKeeperError,
     ConfigError,
     LedgerFencedError,
@@ -78,7 +78,7 @@ class WithoutFailure(RollLog[HandLedger, object]):
     """Log rule 3 without its second half: an append that failed is taken for answered, and the leader goes on."""
 
     def fail(self, error: BookKeeperError) -> list[object]:
-        self.confirmed()
+        self.confirmed(0)
         return []
 
 
@@ -120,7 +120,7 @@ def test_nothing_is_confirmed_behind_an_entry_that_failed_in_the_former_ledger(
     if holds:
         with pytest.raises(AddQuorumTimeoutError):
             rolling.result()
-        assert isinstance(queued.exception(0), AddQuorumTimeoutError)
+        assert isinstance(queued.exception(DEADLINE_S), AddQuorumTimeoutError)
     else:
         rolling.result()
     leader.ledgers[1].confirm()
@@ -130,11 +130,9 @@ def test_nothing_is_confirmed_behind_an_entry_that_failed_in_the_former_ledger(
 class WithoutDeferredClose(RollLog[HandLedger, object]):
     """Log rule 3 without its last part: the next roll does not wait until the former ledger is closed."""
 
-    def release(self) -> object | None:
-        released = super().release()
-        if released is None:
-            self.state = RollState.STEADY
-        return released
+    def drained(self) -> None:
+        super().drained()
+        self.state = RollState.STEADY
 
     def closed(self) -> None:
         return None
@@ -189,6 +187,7 @@ def test_a_roll_of_an_empty_ledger_does_nothing(leader: HandLeadership) -> None:
 def test_a_full_ledger_rolls_by_itself(leader: HandLeadership) -> None:
     writer = leader.lead(roll_bytes=100)
     writer.append_async(b"x" * 67)
+    assert sent(leader) == [[b"x" * 67]]
     assert leader.created == []
     writer.append_async(b"")
     leader.ledgers[0].confirm()
@@ -197,8 +196,8 @@ def test_a_full_ledger_rolls_by_itself(leader: HandLeadership) -> None:
     eventually(lambda: leader.ledgers[1].sent == [b"y"])
 
 
-def test_an_append_waits_while_the_queue_of_a_roll_is_full(leader: HandLeadership) -> None:
-    writer = leader.lead(window_bytes=100)
+def test_an_append_waits_while_a_window_is_unconfirmed_in_all_ledgers_together(leader: HandLeadership) -> None:
+    writer = leader.lead(window_bytes=200)
     writer.append_async(b"a")
     rolling = Calls(writer.roll)
     eventually(lambda: writer.ledger_id == 6)
@@ -212,12 +211,52 @@ def test_an_append_waits_while_the_queue_of_a_roll_is_full(leader: HandLeadershi
     assert leader.ledgers[1].sent == [b"x" * 60, b"y" * 60]
 
 
-def test_a_failure_wakes_those_who_wait_for_room(leader: HandLeadership) -> None:
+def test_an_append_of_any_size_is_made_alone_and_waits_for_all_before_it(leader: HandLeadership) -> None:
     writer = leader.lead(window_bytes=100)
+    writer.append_async(b"a")
+    large = Calls(lambda: writer.append_async(b"x" * 500))
+    assert sent(leader) == [[b"a"]]
+    assert not large.is_done
+    leader.ledgers[0].confirm()
+    large.result()
+    assert sent(leader) == [[b"a", b"x" * 500]]
+
+
+def test_an_append_without_room_is_refused_after_its_longest_wait_and_the_leader_goes_on(leader: HandLeadership) -> None:
+    writer = leader.lead(window_bytes=100, append_wait_s=0.01)
+    first = writer.append_async(b"x" * 60)
+    with pytest.raises(AppendTimeoutError, match=r"had no room for an append for 0\.01 s"):
+        writer.append_async(b"y" * 60)
+    leader.ledgers[0].confirm()
+    writer.append_async(b"z" * 60)
+    assert sent(leader) == [[b"x" * 60, b"z" * 60]]
+    assert first.result(0) == LogPosition(5, 0)
+    leader.ledgers[0].confirm()
+    writer.close()
+
+
+def test_a_roll_waits_for_an_append_without_room_that_was_made_before_it(leader: HandLeadership) -> None:
+    writer = leader.lead(window_bytes=100)
+    writer.append_async(b"x" * 60)
+    late = Calls(lambda: writer.append_async(b"y" * 60))
+    eventually(lambda: len(writer._rolls.queued) == 1)
+    rolling = Calls(writer.roll)
+    eventually(lambda: len(writer._rolls.queued) == 2)
+    assert leader.created == []
+    leader.ledgers[0].confirm()
+    late.result()
+    eventually(lambda: writer.ledger_id == 6)
+    leader.ledgers[0].confirm()
+    rolling.result()
+    assert sent(leader) == [[b"x" * 60, b"y" * 60], []]
+
+
+def test_a_failure_wakes_those_who_wait_for_room(leader: HandLeadership) -> None:
+    writer = leader.lead(window_bytes=200)
     writer.append_async(b"a")
     rolling = Calls(writer.roll)
     eventually(lambda: writer.ledger_id == 6)
-    writer.append_async(b"x" * 100)
+    writer.append_async(b"x" * 130)
     late = Calls(lambda: writer.append(b"y"))
     leader.ledgers[0].fail(LedgerFencedError(5))
     for call in (late, rolling):
@@ -269,7 +308,7 @@ def test_a_roll_whose_commit_fails_ends_the_leader_for_its_outcome_may_be_unknow
 def test_an_append_that_the_ledger_does_not_take_is_raised_and_a_roll_does_not_wait_for_it(leader: HandLeadership) -> None:
     writer = leader.lead()
     writer.append_async(b"a")
-    leader.ledgers[0].send_error = ConfigError("this client", "closed", "open a new one")
+    leader.ledgers[0].refuses = ConfigError("this client", "closed", "open a new one")
     with pytest.raises(ConfigError):
         writer.append_async(b"b")
     leader.ledgers[0].confirm()
@@ -277,13 +316,16 @@ def test_an_append_that_the_ledger_does_not_take_is_raised_and_a_roll_does_not_w
     assert len(leader.ledgers) == 2
 
 
-def test_a_full_ledger_rolls_also_where_the_append_that_filled_it_is_not_taken(leader: HandLeadership) -> None:
-    writer = leader.lead(roll_bytes=10)
+def test_an_append_that_its_ledger_does_not_take_once_it_is_sent_ends_the_leader(leader: HandLeadership) -> None:
+    """Nothing may be confirmed behind an entry that is missing."""
+    writer = leader.lead()
     leader.ledgers[0].send_error = ConfigError("this client", "closed", "open a new one")
+    first = writer.append_async(b"a")
     with pytest.raises(ConfigError):
-        writer.append_async(b"a")
-    eventually(lambda: len(leader.ledgers) == 2)
-    writer.close()
+        first.result(DEADLINE_S)
+    leader.ledgers[0].send_error = None
+    with pytest.raises(ConfigError):
+        writer.append(b"b")
 
 
 def test_a_roll_for_which_there_is_no_thread_is_tried_again_later(
@@ -291,8 +333,9 @@ def test_a_roll_for_which_there_is_no_thread_is_tried_again_later(
 ) -> None:
     writer = leader.lead(roll_bytes=10)
     with monkeypatch.context() as patch, caplog.at_level(logging.WARNING):
-        patch.setattr(threading.Thread, "start", no_thread)
+        patch.setattr(log_write_handle, "in_thread", no_thread)
         writer.append_async(b"a")
+        eventually(lambda: bool(caplog.records))
     assert "goes on in it, and tries again later: can't start new thread" in caplog.text
     writer.append_async(b"b")
     leader.ledgers[0].confirm()
@@ -300,7 +343,7 @@ def test_a_roll_for_which_there_is_no_thread_is_tried_again_later(
     writer.close()
 
 
-def no_thread(thread: threading.Thread) -> None:
+def no_thread(call: object) -> None:
     raise RuntimeError("can't start new thread")
 
 
@@ -312,6 +355,5 @@ def test_a_queued_append_that_the_next_ledger_does_not_take_fails_its_caller_and
     queued = [writer.append_async(b"b"), writer.append_async(b"c")]
     leader.ledgers[1].send_error = ConfigError("this client", "closed", "open a new one")
     leader.ledgers[0].confirm()
-    with pytest.raises(ConfigError):
-        rolling.result()
+    rolling.result()
     assert [type(one.exception(DEADLINE_S)) for one in queued] == [ConfigError, ConfigError]
