@@ -68,7 +68,8 @@ def lanes_of_write(options: SourceOptions, given: StructType | None, head: Head,
 def check_append(bookkeeper: BookKeeper, options: SourceOptions, given: StructType | None) -> tuple[Head, frozenset[str]]:
     """The log's head, and places of dates that it has as timestamps.
 
-    Raises SchemaMismatchError or UnauthorizedAccessError where the log would refuse the append. A stream calls this with every batch, so its cost does not depend on how many ledgers the log lists.
+    Raises SchemaMismatchError or UnauthorizedAccessError where the log would refuse the append. A stream calls this with every
+    batch, so its cost does not depend on how many ledgers the log lists.
     """
     logs, name = bookkeeper.logs, options.log
     uid, head = found_log(bookkeeper, options)
