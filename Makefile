@@ -28,7 +28,8 @@
 #   make commands every command with random arguments and files, twice at once, and killed on the way (MINUTES=60; SEED=1;
 #                 BUG="name": with a deliberate bug; BUGS=1: after how many cases each of them is found)
 #   make interrupts  an interrupt at every step of every call of writers, in memory (MINUTES=60; SEED=1)
-#   make arrow    drawn Arrow data into logs and out of them, then the deliberate bugs of it (MINUTES=60; SEED=1)
+#   make arrow    drawn Arrow data into logs and out of them: half of the time in memory, half by clients, commands and Spark on a
+#                 real cluster; then the deliberate bugs of it (MINUTES=60; SEED=1)
 #   make interop  our client and Apache's, on Apache's bookies and on ours: every combination
 #   make apache-tests  Apache's own compiled tests on our bookies (CLASS=part of a name; ARGS=--list, and more)
 #   make pulsar   a Pulsar broker on our bookies, with kills (MESSAGES=1000000; MINUTES=60; SEED=1; KEEP=directory for all records)
@@ -138,7 +139,8 @@ interrupts: $(VENV)/test-installed
 	$(RUN) -m tests.soak.interrupts --minutes $(MINUTES) --seed $(SEED)
 
 arrow: $(VENV)/test-installed
-	$(RUN) -m tests.soak.arrow --minutes $(MINUTES) --seed $(SEED)
+	$(RUN) -m tests.soak.arrow --minutes $$(($(MINUTES) / 2)) --seed $(SEED)
+	$(RUN) -m tests.soak.arrow --spark --minutes $$(($(MINUTES) / 2)) --seed $(SEED)
 	$(RUN) -m tests.soak.arrow --bugs
 
 interop: $(VENV)/test-installed check-java

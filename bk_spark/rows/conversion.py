@@ -102,7 +102,7 @@ def converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     if of.is_run_end_encoded(kind):
         return _of_runs(column, wanted)
     if of.is_dictionary(kind):
-        return converted(renewed(column.dictionary), wanted).take(column.indices)
+        return _picked(column.dictionary, column.indices, wanted)
     if of.is_map(wanted):
         entries = pa.struct([wanted.key_field, wanted.item_field])
         return _maps_of(_as_list(entries_of(column), pa.list_(pa.field("entries", entries, nullable=False))), wanted)
@@ -112,7 +112,7 @@ def converted(column: pa.Array, wanted: pa.DataType) -> pa.Array:
         # Flattened, a child is null where the struct is: what lies behind that null does not count.
         children = [converted(child, field.type) for child, field in zip(column.flatten(), wanted, strict=True)]
         return pa.StructArray.from_arrays(children, fields=list(wanted), mask=column.is_null())
-    return column.cast(wanted)
+    return _as_decimal128(column, wanted) if of.is_decimal(kind) else column.cast(wanted)
 
 
 def _as_list(column: pa.Array, wanted: pa.DataType) -> pa.Array:
@@ -122,7 +122,7 @@ def _as_list(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     if offsets[-1] > _MAX_ELEMENTS:
         raise pa.ArrowInvalid(f"{offsets[-1]} elements in one batch, the maximum is {_MAX_ELEMENTS}: give fewer rows at a time")
     if _is_joined_wrongly(column.type):
-        values = converted(column.values, wanted.value_type).take(pa.array(_places(column, lengths, offsets)))
+        values = _picked(column.values, pa.array(_places(column, lengths, offsets)), wanted.value_type)
     else:
         values = converted(column.flatten(), wanted.value_type)
     return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), values, type=wanted, mask=column.is_null())
@@ -153,13 +153,40 @@ def _maps_of(entries: pa.ListArray, wanted: pa.DataType) -> pa.Array:
 def _of_runs(runs: pa.RunEndEncodedArray, wanted: pa.DataType) -> pa.Array:
     """The value of each row. A slice of runs has the runs of the whole, and an offset."""
     places = np.arange(runs.offset, runs.offset + len(runs))
-    return converted(renewed(runs.values), wanted).take(pa.array(np.searchsorted(runs.run_ends, places, side="right")))
+    return _picked(runs.values, pa.array(np.searchsorted(runs.run_ends, places, side="right")), wanted)
+
+
+def _picked(values: pa.Array, places: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """Those at ``places`` as ``wanted``. What is wrong with the others does not count."""
+    values = renewed(values)
+    try:
+        return converted(values, wanted).take(places)
+    except pa.ArrowInvalid as problem:
+        try:
+            chosen = values.take(places)
+        except pa.ArrowNotImplementedError:
+            raise problem from None
+        return converted(chosen, wanted)
+
+
+def _as_decimal128(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    """The same numbers, also those with more digits than their type has: the check of the stored form finds and names them."""
+    if column.type.bit_width < 128:
+        return column.cast(pa.decimal128(38, wanted.scale)).view(wanted)
+    validity, data = column.buffers()
+    words = np.frombuffer(data, np.int64)[: 4 * (column.offset + len(column))].reshape(-1, 4)
+    sign = words[column.offset :, 1:2] >> 63
+    fits = (words[column.offset :, 2:] == sign).all(axis=1) | column.is_null().to_numpy(zero_copy_only=False)
+    if not fits.all():
+        raise pa.ArrowInvalid(f"{column[int(np.flatnonzero(~fits)[0])]} has more than 38 digits")
+    numbers = pa.py_buffer(np.ascontiguousarray(words[:, :2]))
+    return pa.Array.from_buffers(wanted, len(column), [validity, numbers], offset=column.offset)
 
 
 def _is_sound(log: str, name: str, column: pa.Array) -> bool:
     try:
         return is_sound(column)
-    except pa.ArrowInvalid as problem:
+    except pa.ArrowException as problem:
         remedy = f"its buffers do not fit together ({problem}): whatever made it has a fault, and nothing of it was written"
         raise ConfigError(f"column '{name}' for log '{log}'", str(column.type), remedy) from None
 

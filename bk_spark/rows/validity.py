@@ -41,7 +41,7 @@ class WrongValue:
 
 
 def is_sound(column: pa.Array) -> bool:
-    """Whether no value of the column can be wrong. Raises ArrowInvalid for a malformed one."""
+    """Whether no value of the column can be wrong. Raises ArrowException for a malformed one."""
     # A view of a slice may be malformed where the slice is not, so what Arrow says of the column itself counts, too.
     if _is_valid(_seen_as(column, without_text(column.type))) or _is_valid(column):
         return True
@@ -124,7 +124,7 @@ def _without_ranges(kind: pa.DataType) -> pa.DataType:
 def _is_valid(column: pa.Array) -> bool:
     try:
         column.validate(full=True)
-    except pa.ArrowInvalid:
+    except pa.ArrowException:
         return False
     return True
 

@@ -113,12 +113,21 @@ def _of_array(payloads: pa.Array | pa.ChunkedArray) -> CheckedPayloads:
         raise ConfigError("payloads", f"an array of {payloads.type}", "it must be an array of binary")
     if payloads.null_count:
         raise ConfigError("payloads", f"{payloads.null_count} nulls", "an entry's payload may be empty, not null")
+    if payloads.type != pa.binary() or isinstance(payloads, pa.ChunkedArray):
+        _check_whole(payloads)  # Arrow copies without a look at where the bytes are
     array = _as_one(payloads) if isinstance(payloads, pa.ChunkedArray) else payloads
     try:
         array = array if array.type == pa.binary() else array.cast(pa.binary())
     except pa.ArrowInvalid as problem:
         raise ConfigError("payloads", f"{len(array)} entries", f"they do not fit into one call ({problem})") from None
     return CheckedPayloads(_with_own_offsets(array), is_own=False)
+
+
+def _check_whole(payloads: pa.Array | pa.ChunkedArray) -> None:
+    try:
+        payloads.validate(full=True)
+    except pa.ArrowException as problem:
+        raise ConfigError("payloads", f"an array of {len(payloads)}", f"its buffers do not fit together ({problem})") from None
 
 
 def _as_one(payloads: pa.ChunkedArray) -> pa.Array:

@@ -9,8 +9,10 @@ import argparse
 import sys
 import time
 import traceback
+from collections.abc import Callable
 
 from tests.soak.arrow.bugs import BUGS, found_after, run_case
+from tests.soak.arrow.on_cluster import on_a_cluster
 
 
 def main() -> int:
@@ -18,8 +20,15 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--seed", type=int, default=1, help="cases begin with a million times it")
     parser.add_argument("--bugs", action="store_true", help="make the deliberate bugs instead, one after the other")
+    parser.add_argument("--cluster", action="store_true", help="by every real way, on a cluster of its own")
+    parser.add_argument("--spark", action="store_true", help="the same, and by Spark, too")
     given = parser.parse_args()
-    return _bugs() if given.bugs else _cases(given.minutes * 60, given.seed * 1_000_000)
+    if given.bugs:
+        return _bugs()
+    if given.cluster or given.spark:
+        with on_a_cluster(is_with_spark=given.spark) as run:
+            return _cases(given.minutes * 60, given.seed * 1_000_000, run)
+    return _cases(given.minutes * 60, given.seed * 1_000_000, run_case)
 
 
 def _bugs() -> int:
@@ -31,11 +40,11 @@ def _bugs() -> int:
     return 1 if missed else 0
 
 
-def _cases(seconds: float, first: int) -> int:
+def _cases(seconds: float, first: int, run: Callable[[int], None]) -> int:
     begun, findings, seed = time.monotonic(), 0, first
     while time.monotonic() - begun < seconds:
         try:
-            run_case(seed)
+            run(seed)
         except Exception:
             findings += 1
             print(f"seed {seed}:\n{traceback.format_exc(limit=-6)}", flush=True)

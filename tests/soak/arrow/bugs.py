@@ -14,8 +14,8 @@ import pyarrow.types as of
 
 from bk_spark.client.log.rows import append_rows, given_rows, row_form
 from bk_spark.client.log.stored import merging, schema
-from bk_spark.rows import arrow_types, conversion
-from tests.soak.arrow.case import Case
+from bk_spark.rows import arrow_types, conversion, validity
+from tests.soak.arrow.case import Broken, Case
 from tests.soak.arrow.codec_log import CodecLog
 
 
@@ -57,6 +57,7 @@ def found_after(bug: Bug, most: int) -> int | None:
     return None
 
 
+_as_decimal128 = conversion._as_decimal128
 _converted = conversion.converted
 _of = conversion.Conversion.of
 _spark_type = arrow_types._spark_type
@@ -111,6 +112,22 @@ def _nan_as_null(self: conversion.Conversion, batch: pa.RecordBatch) -> pa.Recor
     return pa.RecordBatch.from_arrays(columns, schema=found.schema)
 
 
+def _as_far_as_it_comes(log: str, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatch]:
+    try:
+        yield from stream
+    except Broken:
+        return
+
+
+def _raw_refusal(log: str, name: str, column: pa.Array) -> bool:
+    return validity.is_sound(column)
+
+
+def _without_place(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    found = _as_decimal128(column, wanted)
+    return pa.Array.from_buffers(wanted, len(found), found.buffers())
+
+
 BUGS: tuple[Bug, ...] = (
     Bug("a column that the first rows did not have is dropped", ((schema, "merged_fields", _merged_without_new_columns),), 40),
     Bug("the write does not check values", ((conversion, "is_sound", lambda column: True),), 150),
@@ -124,5 +141,13 @@ BUGS: tuple[Bug, ...] = (
     ),
     Bug("the time zone is dropped", ((arrow_types, "_spark_type", _without_zone),), 80),
     Bug("a NaN becomes null", ((conversion.Conversion, "of", _nan_as_null),), 150),
+    Bug(
+        "a source that fails is taken as far as it came",
+        ((given_rows, "batches_of", _as_far_as_it_comes), (row_form, "batches_of", _as_far_as_it_comes)),
+        150,
+    ),
+    Bug("names that differ in case are taken", ((arrow_types, "_check_names", lambda names, place: None),), 200),
+    Bug("what is malformed is a raw error", ((conversion, "_is_sound", _raw_refusal),), 200),
+    Bug("the offset of a slice of wide decimals is ignored", ((conversion, "_as_decimal128", _without_place),), 400),
     Bug("empty slices are written as they are", ((conversion, "renewed", _same),), 800),
 )

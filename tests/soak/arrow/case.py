@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from bk_spark.errors import BookKeeperError
+from tests.soak.arrow import refused
 from tests.soak.arrow.forms import encoded
 from tests.soak.arrow.model import ModelLog, wider
 from tests.soak.arrow.shapes import Drawing, Shape, draw_shape, plain
@@ -20,11 +22,24 @@ DEPTHS = (0, 0, 1, 1, 2, 3, 5, 10)
 class TriedLog(Protocol):
     """A log that is tried."""
 
+    merges_at_once: bool
+    """Whether a row writer has added its columns when the first of its rows is refused."""
+
     @property
     def schema(self) -> pa.Schema: ...
-    def append(self, rows: Any, *, merge: bool, scribble: Callable[[], None]) -> None: ...
-    def write(self, rows: Any, schema: pa.Schema, *, merge: bool, scribble: Callable[[], None]) -> None: ...
+    def append(self, rows: Any, *, merge: bool, scribble: Callable[[], None], is_whole: bool) -> None:
+        """``scribble`` changes the memory of the rows, once the log has taken them. Files hold only what ``is_whole``."""
+
+    def write(self, rows: Any, schema: pa.Schema, *, merge: bool, scribble: Callable[[], None]) -> None:
+        """By a row writer that has the columns ``schema``."""
+
     def read(self, columns: Sequence[str] | None = None, where: str | None = None) -> pa.Table: ...
+    def elsewhere(self) -> Iterable[tuple[str, list[pa.Table]]]:
+        """All rows, by other ways out, each with its name. A tail gives them in parts, with the columns of their time."""
+
+
+class Broken(Exception):
+    """What the program's own source raises."""
 
 
 class Finding(AssertionError):
@@ -57,6 +72,11 @@ class Case:
             self._append()
         if self._model.types:
             self._read_some()
+            for way, parts in self._log.elsewhere():
+                try:
+                    self._check_parts(parts, is_tail=way.startswith("tail"))
+                except Finding as problem:
+                    raise Finding(f"read by {way}: {problem}") from None
 
     # --- what is given
 
@@ -78,10 +98,21 @@ class Case:
         memory = np.arange(self._written, self._written + count, dtype=np.int64)
         columns["seq"], types["seq"], values["seq"] = pa.array(memory), pa.int64(), memory.tolist()
         names = chance.sample(tuple(columns), len(columns))
-        table = self._in_chunks(pa.table([columns[name] for name in names], names=names), count)
+        table = pa.table([columns[name] for name in names], schema=self._fields(columns, names))
+        is_whole, is_typed = True, True
+        if count and chance.random() < 0.1:
+            name, column, is_whole = self._never(count)
+            table = table.append_column(pa.field(name, column.type), column)
+            wrong.add(name)
+            is_typed = False
+        else:
+            table = self._in_chunks(table, count)
         merge = chance.random() < 0.6
         after = self._model.after({name: types[name] for name in names}, merge=merge)
-        is_taken = self._give(table, memory, merge=merge, refused=after is None, wrong=wrong)
+        given = _Given(table, memory, merge, is_whole, is_typed)
+        if after is not None and not wrong and chance.random() < 0.08:
+            self._break(given, after)
+        is_taken = self._give(given, after, wrong)
         if after is not None and is_taken:
             self._written += count
             self._model.types = after
@@ -102,38 +133,80 @@ class Case:
             found[f"c{len(self._shapes)}"] = draw_shape(chance, chance.choice(DEPTHS))
         return found
 
+    def _fields(self, columns: dict[str, pa.Array], names: list[str]) -> pa.Schema:
+        """Some with metadata, some that are never null where no value is."""
+        chance = self._chance
+        return pa.schema(
+            [
+                pa.field(
+                    name,
+                    columns[name].type,
+                    nullable=chance.random() < 0.8 or bool(columns[name].null_count) or not len(columns[name]),
+                    metadata={"unit": "metre"} if chance.random() < 0.1 else None,
+                )
+                for name in names
+            ]
+        )
+
+    def _never(self, count: int) -> tuple[str, pa.Array, bool]:
+        """A column that no log takes, its name, and whether its buffers fit together."""
+        if self._chance.random() < 0.1:
+            return self._chance.choice(("seq", "SEQ", "Seq")), pa.array(range(count)), True
+        return refused.NAME, *refused.refused_column(self._chance, count)
+
     def _in_chunks(self, table: pa.Table, count: int) -> pa.Table:
         """Cut in some places, with empty chunks among them."""
         cuts = sorted(self._chance.randint(0, count) for _ in range(self._chance.choice((0, 0, 1, 3))))
         pieces = [table.slice(a, b - a) for a, b in zip([0, *cuts], [*cuts, count], strict=True)]
         columns = [pa.chunked_array([_array(piece.column(name)) for piece in pieces]) for name in table.schema.names]
-        return pa.table(columns, names=table.schema.names)
+        return pa.table(columns, schema=table.schema)
 
-    def _give(self, table: pa.Table, memory: Any, *, merge: bool, refused: bool, wrong: set[str]) -> bool:
+    def _give(self, given: _Given, after: dict[str, pa.DataType] | None, wrong: set[str]) -> bool:
         """Whether the log takes it. Raises Finding where it must not, or must."""
-        chance, log = self._chance, self._log
-        given = {"table": lambda: table, "reader": table.to_reader, "stream": lambda: Stream(table)}
-        rows = given[chance.choice(tuple(given))]()
-
-        def scribble() -> None:
-            memory[:] = -1
-
+        table, misfits = given.table, after is None
+        forms = {"table": lambda: table, "reader": table.to_reader, "stream": lambda: Stream(table)}
+        rows = forms[self._chance.choice(tuple(forms))]()
         try:
-            if table.num_rows and chance.random() < 0.4:
-                log.write(rows, table.schema, merge=merge, scribble=scribble)
-            else:
-                log.append(rows, merge=merge, scribble=scribble)
+            self._hand_over(given, rows, after)
         except BookKeeperError as problem:
-            self._check_refusal(str(problem), table.schema.names, refused=refused, wrong=wrong)
+            self._check_refusal(str(problem), table.schema.names, misfits=misfits, wrong=wrong)
             return False
-        if refused or wrong:
-            raise Finding(f"taken: {table.schema}, into {self._model.types}, merge={merge}, wrong values in {wrong or 'none'}")
+        if misfits or wrong:
+            text = f"taken: {table.schema}, into {self._model.types}, merge={given.merge}, wrong in {wrong or 'none'}"
+            raise Finding(text)
         return True
 
-    def _check_refusal(self, text: str, names: list[str], *, refused: bool, wrong: set[str]) -> None:
-        if not refused and not wrong:
+    def _hand_over(self, given: _Given, rows: Any, after: dict[str, pa.DataType] | None) -> None:
+        is_led = given.table.num_rows > 0 and given.is_typed and self._chance.random() < 0.4
+        if not is_led:
+            self._log.append(rows, merge=given.merge, scribble=given.scribble, is_whole=given.is_whole)
+            return
+        if self._log.merges_at_once and after is not None:
+            self._model.types = after
+        self._log.write(rows, given.table.schema, merge=given.merge, scribble=given.scribble)
+
+    def _break(self, given: _Given, after: dict[str, pa.DataType]) -> None:
+        """The same rows, of a source that fails on the way. It leaves nothing, as the next read says."""
+        table = given.table
+        stop = self._chance.randint(0, len(table.to_batches()))
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield from table.to_batches()[:stop]
+            raise Broken
+
+        source = pa.RecordBatchReader.from_batches(table.schema, batches())
+        try:
+            self._hand_over(replace(given, is_whole=False, is_scribbled=False), source, after)
+        except Broken:
+            if self._model.types:
+                self._check(self._log.read(), list(self._model.types))
+            return
+        raise Finding("a source that fails was taken")
+
+    def _check_refusal(self, text: str, names: list[str], *, misfits: bool, wrong: set[str]) -> None:
+        if not misfits and not wrong:
             raise Finding(f"refused: {text}")
-        if not any(f"'{name}" in text for name in (names if refused else wrong)):
+        if not any(f"'{name}" in text for name in (names if misfits else wrong)):
             raise Finding(f"an error that names no column: {text}")
 
     # --- what is read
@@ -145,6 +218,19 @@ class Case:
         first = chance.randint(0, self._written)
         kept = [row for row in self._model.rows if row["seq"][0] >= first]
         self._check(self._log.read(some, f"seq >= {first}"), some, ModelLog(self._model.types, kept))
+
+    def _check_parts(self, parts: list[pa.Table], *, is_tail: bool) -> None:
+        if not is_tail:
+            [whole] = parts
+            self._check(whole, list(self._model.types))
+            return
+        left = self._model.rows
+        for part in parts:
+            types = {field.name: field.type for field in part.schema}
+            self._check(part, list(types), ModelLog(types, left[: part.num_rows]))
+            left = left[part.num_rows :]
+        if left:
+            raise Finding(f"the last {len(left)} rows are missing")
 
     def _check(self, found: pa.Table, names: list[str], model: ModelLog | None = None) -> None:
         model = model or self._model
@@ -159,6 +245,24 @@ class Case:
             read = [value for chunk in column.chunks for value in plain(chunk)]
             if read != model.column(name):
                 raise Finding(f"column {name} of {column.type} is {read}, not {model.column(name)}")
+
+
+@dataclass(frozen=True)
+class _Given:
+    """What one append is to take."""
+
+    table: pa.Table
+    memory: Any
+    """Of column ``seq``."""
+    merge: bool
+    is_whole: bool = True
+    is_typed: bool = True
+    """Whether a log can have columns of its types."""
+    is_scribbled: bool = True
+
+    def scribble(self) -> None:
+        if self.is_scribbled:
+            self.memory[:] = -1
 
 
 def _array(column: pa.ChunkedArray) -> pa.Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +25,8 @@ NAME = "orders"
 class CodecLog:
     """As ``Log.append_rows``, a row writer, and ``Log.read_rows``. One thread uses it."""
 
+    merges_at_once = False
+
     def __init__(self, compression: str, max_rows: int) -> None:
         self._cut = PayloadFormat(compression=compression, max_rows=max_rows, max_bytes=1 << 20)
         self._schema: dict[str, Any] | None = None
@@ -34,8 +36,7 @@ class CodecLog:
     def schema(self) -> pa.Schema:
         return arrow_schema(self._schema) if self._schema is not None else pa.schema([])
 
-    def append(self, rows: Any, *, merge: bool, scribble: Callable[[], None]) -> None:
-        """``scribble`` changes the memory of the rows, once the log has looked at them."""
+    def append(self, rows: Any, *, merge: bool, scribble: Callable[[], None], is_whole: bool = True) -> None:
         stream = given_rows.stream_of(NAME, rows)
         taken = conversion.Conversion(NAME, stream.schema)
         schema = self._appended(taken.schema, merge=merge)
@@ -62,6 +63,9 @@ class CodecLog:
         convert = rows_as(wanted, where=condition)
         entries = pa.record_batch({"entry_id": range(len(self._payloads)), "payload": pa.array(self._payloads, pa.binary())})
         return pa.Table.from_batches(convert(7, entries), wanted)
+
+    def elsewhere(self) -> Iterable[tuple[str, list[pa.Table]]]:
+        return ()
 
     def _appended(self, given_schema: dict[str, Any], *, merge: bool) -> dict[str, Any]:
         given = parse_schema(NAME, json.dumps(given_schema))

@@ -12,6 +12,8 @@ import pyarrow.types as of
 from tests.soak.arrow.shapes import EXACT, NAN, Drawing, Shape
 
 _NUMBERS = {name: getattr(pa, name) for name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")}
+_DECIMALS = {4: (9, pa.decimal32), 8: (18, pa.decimal64), 16: (38, pa.decimal128), 32: (76, pa.decimal256)}
+"""Bytes → the most digits, and the type."""
 _UNITS = {"s": 1_000_000, "ms": 1000, "us": 1}
 
 
@@ -150,7 +152,8 @@ def _leaf(shape: Shape, values: Sequence[Any], drawing: Drawing) -> pa.Array:
         texts = pa.array([None if one is None else one.decode() for one in values], pa.string())
         return pa.ExtensionArray.from_storage(pa.json_(pa.string()), texts)
     if of.is_decimal(kind):
-        return _decimals(values, kind, 16 if drawing.hides_wrong else chance.choice((16, 32)))
+        widths = [width for width, (most, _) in _DECIMALS.items() if kind.precision <= most]
+        return _decimals(values, kind, 16 if drawing.wrong_share else chance.choice(widths))
     if name == "date":
         if chance.random() < 0.3:
             return _over_junk(values, pa.int64(), pa.date64(), 86_400_000)
@@ -193,7 +196,7 @@ def _bytes(values: Sequence[Any], name: str, form: str) -> pa.Array:
 def _decimals(values: Sequence[Any], kind: pa.DataType, width: int) -> pa.Array:
     numbers = [None if one is None else int(one.scaleb(kind.scale, EXACT)) for one in values]
     raw = pa.array([None if one is None else one.to_bytes(width, "little", signed=True) for one in numbers], pa.binary(width))
-    return raw.view(kind if width == 16 else pa.decimal256(kind.precision, kind.scale))
+    return raw.view(_DECIMALS[width][1](kind.precision, kind.scale))
 
 
 def _over_junk(values: Sequence[Any], storage: pa.DataType, kind: pa.DataType, each: int) -> pa.Array:

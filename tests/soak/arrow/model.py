@@ -13,13 +13,16 @@ from tests.soak.arrow.shapes import LEAVES, Shape, draw_leaf, struct_of
 
 _DAY_US = 86_400_000_000
 _WIDER: dict[pa.DataType, tuple[str, ...]] = {
-    pa.int8(): ("int16", "int32", "int64", "double", "decimal(38,10)"),
-    pa.int16(): ("int32", "int64", "double", "decimal(38,10)"),
-    pa.int32(): ("int64", "double", "decimal(38,10)"),
+    pa.int8(): ("int16", "int32", "int64", "double", "uint64", "decimal(18,5)", "decimal(38,10)"),
+    pa.int16(): ("int32", "int64", "double", "uint64", "decimal(18,5)", "decimal(38,10)"),
+    pa.int32(): ("int64", "double", "uint64", "decimal(18,5)", "decimal(38,10)"),
     pa.int64(): ("decimal(38,10)", "uint64"),
     pa.float32(): ("double",),
-    pa.decimal128(4, 2): ("decimal(38,10)",),
+    pa.decimal128(4, 2): ("decimal(18,5)", "decimal(38,10)"),
     pa.decimal128(20, 0): ("decimal(38,10)",),
+    pa.decimal128(1, 0): ("decimal(4,2)", "uint64", "decimal(18,5)", "decimal(38,10)"),
+    pa.decimal128(18, 5): ("decimal(38,10)",),
+    pa.decimal128(9, 9): ("decimal(38,38)",),
     pa.date32(): ("timestamp_ntz",),
 }
 """Stored type → leaves whose types hold each of its values."""

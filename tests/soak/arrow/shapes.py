@@ -79,6 +79,9 @@ def _bytes(chance: random.Random) -> bytes:
     return chance.choice((b"", b"\xff\x00", chance.randbytes(chance.randint(1, 40))))
 
 
+DECIMALS = ((4, 2), (38, 10), (1, 0), (9, 9), (18, 5), (38, 38))
+"""Precisions at the edges of Arrow's widths, and scales."""
+
 _UNITS = (1, 1000, 1_000_000)
 
 
@@ -98,8 +101,7 @@ LEAVES: dict[str, tuple[pa.DataType, Callable[[random.Random], Any]]] = {
     "half": (pa.float32(), _float),
     "float": (pa.float32(), _float),
     "double": (pa.float64(), _float),
-    "decimal(4,2)": (pa.decimal128(4, 2), _decimal(4, 2)),
-    "decimal(38,10)": (pa.decimal128(38, 10), _decimal(38, 10)),
+    **{f"decimal({p},{s})": (pa.decimal128(p, s), _decimal(p, s)) for p, s in DECIMALS},
     "string": (pa.string(), _text),
     "json": (pa.string(), lambda chance: b'{"a": 1}'),
     "binary": (pa.binary(), _bytes),

@@ -205,6 +205,23 @@ def test_what_lies_behind_a_null_does_not_count() -> None:
     assert stored(pa.ListArray.from_arrays(pa.array([1, 2], pa.int32()), wrong)).to_pylist() == [[Decimal("1.50")]]
     hidden = pa.Array.from_buffers(wrong.type, 2, [pa.py_buffer(b"\x02"), wrong.buffers()[1]])
     assert stored(hidden).to_pylist() == [None, Decimal("1.50")]
+    texts = pa.array(["a", "b"], pa.string_view())
+    for narrow in (pa.decimal32(4, 2), pa.decimal256(4, 2)):
+        nobody = pa.StructArray.from_arrays(
+            [wrong.view(pa.decimal128(38, 2)).cast(narrow, safe=False), texts], names=["n", "t"]
+        )
+        codes = pa.DictionaryArray.from_arrays(pa.array([1, None], pa.int8()), nobody)
+        assert stored(codes).to_pylist() == [{"n": Decimal("1.50"), "t": "b"}, None]
+
+
+@pytest.mark.parametrize("width", [pa.decimal32, pa.decimal64, pa.decimal128, pa.decimal256])
+def test_decimals_of_every_width_keep_their_values_in_every_slice_and_one_with_too_many_digits_is_named(width) -> None:
+    fits = [Decimal("-99.99"), None, Decimal("99.99"), Decimal("0.00")]
+    column = pa.array(fits, width(4, 2))
+    assert [stored(column.slice(start)).to_pylist() for start in range(4)] == [fits[start:] for start in range(4)]
+    wrong = wrong_decimals("123.45", "1.50").view(pa.decimal128(38, 2)).cast(width(4, 2), safe=False)
+    with pytest.raises(ConfigError, match=r"a value of column 'c' for log 'orders' is '123.45': no decimal128\(4, 2\)"):
+        stored(wrong)
 
 
 def test_nanoseconds_of_times_are_refused_at_every_depth() -> None:
@@ -224,6 +241,9 @@ MALFORMED = [
     pa.Array.from_buffers(
         pa.list_(pa.int8()), 2, [None, pa.array([0, 3, 1], pa.int32()).buffers()[1]], children=[pa.array([1, 2, 3], pa.int8())]
     ),
+    pa.Array.from_buffers(pa.string_view(), 1, [None, pa.array([20, 0, 3, 0], pa.int32()).buffers()[1], pa.py_buffer(b"abc")]),
+    pa.Array.from_buffers(pa.binary_view(), 1, [None, pa.array([20, 0, 0, 9], pa.int32()).buffers()[1], pa.py_buffer(b"abc")]),
+    pa.Array.from_buffers(pa.int64(), 1, [pa.py_buffer(b"\1"), pa.array([7]).buffers()[1]], null_count=1),
 ]
 
 

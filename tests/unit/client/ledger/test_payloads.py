@@ -123,3 +123,24 @@ def test_what_is_wrong_is_left_to_the_check(wrong: Any) -> None:
     taken_payload(wrong)
     with pytest.raises(ConfigError):
         checked_payloads(taken_payloads(wrong))
+
+
+VIEWS = np.array([(20, b"abcd", 0, 500)], np.dtype([("size", "<i4"), ("prefix", "S4"), ("buffer", "<i4"), ("offset", "<i4")]))
+FALLING = np.array([0, 8, 2, 9], np.int64)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        pa.Array.from_buffers(pa.binary_view(), 1, [None, pa.py_buffer(VIEWS), pa.py_buffer(b"abcdefgh")]),
+        pa.Array.from_buffers(pa.large_binary(), 3, [None, pa.py_buffer(FALLING), pa.py_buffer(b"abcdefghi")]),
+        pa.chunked_array(
+            [pa.Array.from_buffers(pa.binary(), 3, [None, pa.py_buffer(FALLING.astype(np.int32)), pa.py_buffer(b"abcdefghi")])]
+            * 2
+        ),
+    ],
+    ids=["view", "large", "chunks"],
+)
+def test_an_array_of_any_kind_whose_buffers_do_not_fit_together_is_refused(array: pa.Array) -> None:
+    with pytest.raises(ConfigError, match=r"payloads is 'an array of \d': its buffers do not fit together"):
+        checked_payloads(array)
