@@ -10,7 +10,7 @@ Ref: docs/guide/python.md, "Types".
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection
 from functools import cache
 from typing import Any
 
@@ -23,7 +23,7 @@ import pyarrow.types as of
 from bk_spark.errors import ConfigError
 from bk_spark.rows.arrow_types import arrow_schema, spark_schema
 from bk_spark.rows.empty_slices import renewed
-from bk_spark.rows.validity import entries_of, far_date, has_time, is_sound, ranged_leaves, time_text, wrong_value
+from bk_spark.rows.validity import entries_of, far_date, has_time, is_sound, ranged_leaves, seems_sound, time_text, wrong_value
 
 _MAX_ELEMENTS = 2**31 - 1
 """Of the arrays of one batch: a stored list has offsets of 32 bits."""
@@ -57,13 +57,13 @@ class Conversion:
         columns = [self._column(column, field) for column, field in zip(given, self.stored, strict=True)]
         is_same = self._fits and all(new is old for new, old in zip(columns, before, strict=True))
         stored = batch if is_same else pa.RecordBatch.from_arrays(columns, schema=self.stored)
-        check_values(self._log, stored, given)
+        check_values(self._log, stored)
         return stored
 
     def _column(self, column: pa.Array, field: pa.Field) -> pa.Array:
         if column.type.equals(field.type):
             return column
-        _is_sound(self._log, field.name, column)
+        _is_sound(self._log, field.name, column, seems_sound)
         try:
             return _renewed(converted(column, field.type))
         except pa.ArrowException as problem:
@@ -71,10 +71,10 @@ class Conversion:
             raise ConfigError(_value_of(self._log, field.name), str(column.type), remedy) from None
 
 
-def check_values(log: str, stored: pa.RecordBatch, given: Sequence[pa.Array]) -> None:
-    """Raise ConfigError for a value that no reader takes. ``stored`` has the values of ``given`` in their stored form."""
-    for name, column, before in zip(stored.schema.names, stored.columns, given, strict=True):
-        found = None if _is_sound(log, name, before) else wrong_value(column, name)
+def check_values(log: str, stored: pa.RecordBatch) -> None:
+    """Raise ConfigError for a value that no reader takes."""
+    for name, column in zip(stored.schema.names, stored.columns, strict=True):
+        found = None if _is_sound(log, name, column, is_sound) else wrong_value(column, name)
         if found is not None:
             raise ConfigError(_value_of(log, found.place), found.value, f"no {found.kind} can be that: {_CORRECT}")
         _check_times(log, name, column)
@@ -183,9 +183,9 @@ def _as_decimal128(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     return pa.Array.from_buffers(wanted, len(column), [validity, numbers], offset=column.offset)
 
 
-def _is_sound(log: str, name: str, column: pa.Array) -> bool:
+def _is_sound(log: str, name: str, column: pa.Array, check: Callable[[pa.Array], bool]) -> bool:
     try:
-        return is_sound(column)
+        return check(column)
     except pa.ArrowException as problem:
         remedy = f"its buffers do not fit together ({problem}): whatever made it has a fault, and nothing of it was written"
         raise ConfigError(f"column '{name}' for log '{log}'", str(column.type), remedy) from None
@@ -196,13 +196,11 @@ def _check_times(log: str, name: str, column: pa.Array) -> None:
     for place, leaf in ranged_leaves(column, name) if has_time(column.type) else ():
         if not of.is_time64(leaf.type):
             continue
-        try:
-            leaf.cast(pa.time64("us"))
-        except pa.ArrowInvalid:
-            numbers = leaf.view(pa.int64()).to_numpy(zero_copy_only=False)
-            value = time_text(int(numbers[np.flatnonzero(numbers % 1000)[0]]))
+        numbers = leaf.view(pa.int64()).to_numpy()
+        is_cut = numbers // 1000 * 1000 != numbers
+        if is_cut.any():
             remedy = "a time has microseconds, not nanoseconds: cast or round it before"
-            raise ConfigError(_value_of(log, place), value, remedy) from None
+            raise ConfigError(_value_of(log, place), time_text(int(numbers[is_cut][0])), remedy)
 
 
 def _renewed(column: pa.Array) -> pa.Array:

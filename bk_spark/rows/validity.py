@@ -15,6 +15,7 @@ from decimal import Context, Decimal
 from functools import cache
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as of
@@ -22,6 +23,7 @@ import pyarrow.types as of
 DAY_NS = 86_400_000_000_000
 LAST_DAY = (2**63 - 1) // 86_400_000_000
 """Of timestamps, counted from 1970 on; the first one is as far behind. They are in the years 294247 and -290308."""
+_LOWEST = np.iinfo(np.int64).min
 _EXACT = Context(prec=76)
 _BYTES: dict[pa.DataType, pa.DataType] = {
     pa.string(): pa.binary(),
@@ -41,7 +43,14 @@ class WrongValue:
 
 
 def is_sound(column: pa.Array) -> bool:
-    """Whether no value of the column can be wrong. Raises ArrowException for a malformed one."""
+    """Whether no value of a column in a stored form (codec.py) can be wrong. Raises ArrowException for a malformed one."""
+    if has_range(column.type) and _is_plainly_sound(column):
+        return True
+    return seems_sound(column) and not (has_decimal(column.type) and any(map(_has_lowest, ranged_leaves(column))))
+
+
+def seems_sound(column: pa.Array) -> bool:
+    """Whether Arrow takes all values of a column in any form. Raises ArrowException for a malformed one."""
     # A view of a slice may be malformed where the slice is not, so what Arrow says of the column itself counts, too.
     if _is_valid(_seen_as(column, without_text(column.type))) or _is_valid(column):
         return True
@@ -69,7 +78,7 @@ def far_date(column: pa.Array, name: str, places: Collection[str] | None = None)
     return None
 
 
-def ranged_leaves(column: pa.Array, place: str) -> Iterator[tuple[str, pa.Array]]:
+def ranged_leaves(column: pa.Array, place: str = "") -> Iterator[tuple[str, pa.Array]]:
     """The times and decimals in a column, each with its place; without those behind a null of what they are inside of."""
     yield from _leaves(column, place, has_range)
 
@@ -92,6 +101,12 @@ def _leaves(column: pa.Array, place: str, is_wanted: Callable[[pa.DataType], boo
 def has_range(kind: pa.DataType) -> bool:
     """Whether a type does not have all values that its bits could hold."""
     return bool(of.is_time(kind) or of.is_decimal(kind))
+
+
+@cache
+def has_decimal(kind: pa.DataType) -> bool:
+    """Whether a type is, or holds, a decimal of 128 bits."""
+    return bool(of.is_decimal128(kind)) or any(has_decimal(kind.field(place).type) for place in range(kind.num_fields))
 
 
 @cache
@@ -119,6 +134,42 @@ def _without_ranges(kind: pa.DataType) -> pa.DataType:
     if has_range(kind):
         return pa.binary(kind.bit_width // 8)
     return _BYTES.get(kind) or _rebuilt(kind, _without_ranges)
+
+
+def _is_plainly_sound(column: pa.Array) -> bool:
+    """Whether a look at the bits of times or decimals shows that all are values. It takes half of the time of Arrow's check."""
+    if column.null_count or not len(column):
+        return False
+    column.validate()
+    kind = column.type
+    if of.is_time64(kind):
+        numbers = column.view(pa.int64()).to_numpy()
+        return bool(numbers.min() >= 0 and numbers.max() < DAY_NS // (1 if kind.unit == "ns" else 1000))
+    if not of.is_decimal128(kind):
+        return False
+    low, high = _halves(column)
+    whole = 10**kind.precision >> 64
+    if whole:  # between -whole and whole - 1 the upper half alone decides
+        return bool(high.min() >= -whole and high.max() < whole)
+    if high.min() < -1 or high.max() > 0:
+        return False
+    sizes = low ^ high  # of a number of 64 bits: itself, or -1 - itself; negative where it has more bits
+    return bool(sizes.min() >= 0 and sizes.max() < 10**kind.precision - 1)
+
+
+def _halves(column: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The lower and the upper 64 bits of decimals."""
+    words = np.frombuffer(column.buffers()[1], np.int64)[2 * column.offset : 2 * (column.offset + len(column))].reshape(-1, 2)
+    return words[:, 0], words[:, 1]
+
+
+def _has_lowest(place_and_leaf: tuple[str, pa.Array]) -> bool:
+    """Whether one of some decimals is the lowest number of 128 bits, which Arrow's check takes for one of few digits."""
+    _, leaf = place_and_leaf
+    if not of.is_decimal128(leaf.type) or not len(leaf):
+        return False
+    low, high = _halves(leaf)
+    return bool(((high == _LOWEST) & (low == 0)).any())
 
 
 def _is_valid(column: pa.Array) -> bool:
@@ -172,14 +223,12 @@ def _wrong_time(leaf: pa.Array) -> str | None:
 
 
 def _wrong_decimal(leaf: pa.Array) -> str | None:
-    try:
-        leaf.validate(full=True)
-    except pa.ArrowInvalid:
-        limit = 10**leaf.type.precision
-        numbers = (int.from_bytes(one, "little", signed=True) for one in leaf.view(pa.binary(16)).to_pylist())
-        wrong = next((number for number in numbers if not -limit < number < limit), None)
-        return None if wrong is None else str(Decimal(wrong).scaleb(-leaf.type.scale, _EXACT))
-    return None
+    if _is_valid(leaf) and not _has_lowest(("", leaf)):
+        return None
+    limit = 10**leaf.type.precision
+    numbers = (int.from_bytes(one, "little", signed=True) for one in leaf.view(pa.binary(16)).to_pylist())
+    wrong = next((number for number in numbers if not -limit < number < limit), None)
+    return None if wrong is None else str(Decimal(wrong).scaleb(-leaf.type.scale, _EXACT))
 
 
 def time_text(nanoseconds: int) -> str:

@@ -80,7 +80,7 @@ class Attempt:
 
     def _checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
-            check_values(self.job.log_name, batch, batch.columns)
+            check_values(self.job.log_name, batch)
             yield check_dates(self.job.log_name, batch, self.timestamps)
 
 

@@ -94,14 +94,19 @@ class ClusterLog:
         await log.append_rows(rows, merge_schema=merge)
 
     def _append_spark(self, table: pa.Table, *, merge: bool) -> None:
-        """Spark takes what it would hand over itself: the stored form."""
+        """Spark takes what it would hand over itself: the stored form, and in one chunk.
+
+        Its ``createDataFrame`` ends at the first empty chunk, and drops the rows behind it.
+        """
         try:
             conversion = Conversion(self._name, table.schema)
             stored = pa.Table.from_batches([conversion.of(batch) for batch in table.to_batches()], conversion.stored)
         except ConfigError:
+            stored = table.slice(0, 0)
+        if not stored.num_rows:
             self._append("create", table, merge=merge)
             return
-        self._ways.write_frame(self._name, stored, merge=merge)
+        self._ways.write_frame(self._name, stored.combine_chunks(), merge=merge)
 
     def _append_file(self, form: str, table: pa.Table, *, merge: bool) -> None:
         """As two files, whose rows follow one another."""

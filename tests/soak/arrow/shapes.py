@@ -117,7 +117,7 @@ LEAVES: dict[str, tuple[pa.DataType, Callable[[random.Random], Any]]] = {
 WRONG: dict[str, Callable[[random.Random], Any]] = {
     "time": lambda chance: chance.choice((DAY_NS, -1000, 2 * DAY_NS + 1000)),
     "decimal(4,2)": lambda chance: Decimal(chance.choice((10**4, -(10**4), 12345))).scaleb(-2, EXACT),
-    "decimal(38,10)": lambda chance: Decimal(chance.choice((10**38, -(10**38)))).scaleb(-10, EXACT),
+    "decimal(38,10)": lambda chance: Decimal(chance.choice((10**38, -(10**38), -(2**127)))).scaleb(-10, EXACT),
 }
 """Values that Arrow's buffers can hold, though the type does not have them."""
 

@@ -214,6 +214,17 @@ def test_what_lies_behind_a_null_does_not_count() -> None:
         assert stored(codes).to_pylist() == [{"n": Decimal("1.50"), "t": "b"}, None]
 
 
+def test_the_lowest_number_of_128_bits_has_39_digits_at_every_depth() -> None:
+    """As DuckDB hands over the lowest HUGEINT. Arrow's own check takes it for a decimal of any precision."""
+    lowest = pa.array([(-(2**127)).to_bytes(16, "little", signed=True), bytes(16)], pa.binary(16)).view(pa.decimal128(38, 0))
+    inside = pa.ListArray.from_arrays(pa.array([0, 2], pa.int32()), lowest)
+    codes = pa.DictionaryArray.from_arrays(pa.array([0, 1], pa.int8()), lowest)
+    for column, place in ((lowest, "c"), (inside, "c.element"), (codes, "c")):
+        with pytest.raises(ConfigError, match=f"column '{place}' .*'-170141183460469231731687303715884105728'"):
+            stored(column)
+    assert stored(lowest.slice(1)).to_pylist() == [Decimal(0)]
+
+
 @pytest.mark.parametrize("width", [pa.decimal32, pa.decimal64, pa.decimal128, pa.decimal256])
 def test_decimals_of_every_width_keep_their_values_in_every_slice_and_one_with_too_many_digits_is_named(width) -> None:
     fits = [Decimal("-99.99"), None, Decimal("99.99"), Decimal("0.00")]
