@@ -24,7 +24,7 @@ _DEADLINE_S = 120.0
 
 
 class CommandRefused(BookKeeperError):
-    """What a command said, and its exit code was 1."""
+    """What a command said that ended with 1, or Spark of an error of ours."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -79,7 +79,12 @@ class Ways:
     def write_frame(self, log: str, rows: pa.Table, *, merge: bool) -> None:
         frame = self.spark.createDataFrame(rows)
         writer = frame.write.format("bookkeeper").option("metadata", self.uri).option("mergeSchema", str(merge).lower())
-        writer.mode("append").save(log)
+        try:
+            writer.mode("append").save(log)
+        except Exception as problem:
+            if "bk_spark.errors." not in str(problem):
+                raise
+            raise CommandRefused(str(problem)) from None
 
 
 def written(rows: pa.Table, form: str, path: Path) -> bool:
