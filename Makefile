@@ -27,9 +27,10 @@
 #   make fuzz     spoilt messages and files against everything that reads them (FUZZ_SECONDS=600; SEED=1; TARGET=…)
 #   make commands every command with random arguments and files, twice at once, and killed on the way (MINUTES=60; SEED=1;
 #                 BUG="name": with a deliberate bug; BUGS=1: after how many cases each of them is found)
-#   make interrupts  an interrupt at every step of every call of writers, in memory (MINUTES=60; SEED=1)
 #   make arrow    drawn Arrow data into logs and out of them: half of the time in memory, half by clients, commands and Spark on a
 #                 real cluster; then the deliberate bugs of it (MINUTES=60; SEED=1)
+#   make interrupts  an interrupt at every step of the public calls, cancelled coroutines and forks, in memory (MINUTES=60; SEED=1;
+#                 BUG="name": how many cases find that bug; BUGS=1: each of them)
 #   make interop  our client and Apache's, on Apache's bookies and on ours: every combination
 #   make apache-tests  Apache's own compiled tests on our bookies (CLASS=part of a name; ARGS=--list, and more)
 #   make pulsar   a Pulsar broker on our bookies, with kills (MESSAGES=1000000; MINUTES=60; SEED=1; KEEP=directory for all records)
@@ -136,7 +137,7 @@ commands: $(VENV)/test-installed check-java
 	$(RUN) -m tests.soak.commands $(if $(BUGS),--bugs,--minutes $(MINUTES)) --seed $(SEED) $(if $(BUG),--bug "$(BUG)")
 
 interrupts: $(VENV)/test-installed
-	$(RUN) -m tests.soak.interrupts --minutes $(MINUTES) --seed $(SEED)
+	$(RUN) -m tests.soak.interrupts $(if $(BUGS),--bugs,--minutes $(MINUTES)) --seed $(SEED) $(if $(BUG),--bug "$(BUG)")
 
 arrow: $(VENV)/test-installed
 	$(RUN) -m tests.soak.arrow --minutes $$(($(MINUTES) / 2)) --seed $(SEED)

@@ -5,6 +5,9 @@ just then never gives it back, and the client's event loop, which is to answer, 
 waits for the other's lock. Whoever waits leaves a ``Gate`` first and looks at the state then; whoever answers sets the state
 first and opens the gates then. So one of the two sees what the other one did.
 
+In a forked process nobody answers, and a fork may come while another thread had a future in its hands alone. So a future looks
+by itself whether it is there, and has failed then.
+
 Only what the standard library waits with (``concurrent.futures.wait``, ``as_completed``) takes the lock of a future, to read
 its state and leave a waiter in one step; for them the answer holds it, too, and gives up one that was never given back.
 
@@ -21,7 +24,7 @@ from concurrent.futures import _base as states
 from contextlib import suppress
 from typing import Any
 
-from bk_spark.calls.forks import check_process
+from bk_spark.calls.forks import is_forked, refusal
 from bk_spark.calls.gate import Gate
 
 GUARD_S = 1.0
@@ -53,16 +56,26 @@ class Guard:
         return taken
 
 
+class _GuardInChild(Guard):
+    """That of a future in a forked process, where nobody gives back what was held at the fork."""
+
+
 class CallFuture(Future[Any]):
     """It cannot be cancelled: what was begun cannot be taken back."""
 
     def __init__(self, guard: Guard | None = None) -> None:
-        self._condition: Any = guard or Guard()
+        self._guard = guard or Guard()
         self._state = states.PENDING
         self._result: Any = None
         self._exception: BaseException | None = None
         self._waiters: list[Any] = []
         self._done_callbacks: list[Callable[[Any], object]] = []
+
+    @property
+    def _condition(self) -> Any:  # type: ignore[override]
+        """What the standard library takes before it looks at the state."""
+        self._see_fork()
+        return self._guard
 
     # --- for those who wait
 
@@ -76,6 +89,7 @@ class CallFuture(Future[Any]):
         return False
 
     def done(self) -> bool:
+        self._see_fork()
         return self._state == states.FINISHED
 
     def result(self, timeout: float | None = None) -> Any:
@@ -94,14 +108,22 @@ class CallFuture(Future[Any]):
         return self._exception
 
     def add_done_callback(self, call: Callable[[Any], object]) -> None:
+        self._see_fork()
         self._done_callbacks.append(call)
         if self._state == states.FINISHED:
             self._call_back()
 
+    def _see_fork(self) -> None:
+        """In a forked process: have failed."""
+        if is_forked() and type(self._guard) is not _GuardInChild:
+            self._guard = _GuardInChild()
+            if self._state != states.FINISHED:
+                self.set_exception(refusal())
+
     def _await(self, timeout: float | None) -> None:
+        self._see_fork()
         if self._state == states.FINISHED:
             return
-        check_process()
         gate = Gate()
         self._waiters.append(gate)
         if self._state != states.FINISHED and not gate.wait(timeout):
@@ -118,7 +140,7 @@ class CallFuture(Future[Any]):
         self._answer(None, exception)
 
     def _answer(self, result: Any, exception: BaseException | None) -> None:
-        held = self._condition.take()
+        held = self._guard.take()
         try:
             if self._state == states.FINISHED:
                 raise InvalidStateError(f"it is done: {self!r}")
@@ -126,7 +148,7 @@ class CallFuture(Future[Any]):
             self._state = states.FINISHED  # last: whoever sees it takes the others
         finally:
             if held:
-                self._condition.release()
+                self._guard.release()
         self._tell()
 
     def _tell(self) -> None:

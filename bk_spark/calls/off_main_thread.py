@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from bk_spark.calls.call_future import CallFuture
+from bk_spark.calls.forks import check_process
 
 _Result = TypeVar("_Result")
 
@@ -27,7 +28,11 @@ def off_main_thread(call: Callable[[], _Result]) -> _Result:
 
 
 def in_thread(call: Callable[[], object]) -> CallFuture:
-    """The future of a call that a thread of its own makes. A thread costs some 30 µs, ZooKeeper's answer a millisecond."""
+    """The future of a call that a thread of its own makes. A thread costs some 30 µs, ZooKeeper's answer a millisecond.
+
+    Raises ConfigError in a forked process.
+    """
+    check_process()
     future = CallFuture()
     _thread.start_new_thread(_run, (call, future))  # one step; ``Thread.start`` waits with a lock
     return future
@@ -63,6 +68,7 @@ class _Opened(Generic[_Result]):
         self._release = release
 
     def begin(self) -> None:
+        check_process()
         _thread.start_new_thread(_run, (self._call, self.future))
 
     def drop(self) -> None:

@@ -8,7 +8,7 @@ from concurrent.futures import CancelledError
 from typing import Any
 
 from bk_spark.calls.call_future import CallFuture
-from bk_spark.calls.forks import check_process
+from bk_spark.calls.forks import check_process, is_forked
 
 
 class LoopWork(CallFuture):
@@ -23,6 +23,8 @@ class LoopWork(CallFuture):
 
     def begin(self) -> None:
         """Raises ConfigError in a forked process."""
+        if is_forked():
+            self._work.close()
         check_process()
         self._loop.call_soon_threadsafe(self._start)
 

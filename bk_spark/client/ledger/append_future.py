@@ -19,7 +19,7 @@ class AppendFuture(CallFuture):
 def confirm_all(futures: Sequence[AppendFuture], first_entry_id: int) -> None:
     """Give consecutive ids to futures of one writer. One that has failed stays so."""
     awaited = []
-    guard = futures[0]._condition
+    guard = futures[0]._guard
     held = guard.take()
     try:
         for entry_id, future in enumerate(futures, first_entry_id):

@@ -144,3 +144,21 @@ def test_every_call_and_every_future_of_a_client_ends_at_once_in_a_forked_proces
         cluster.metadata_uri,
     )
     assert said == "0"
+
+
+def test_in_a_process_forked_at_any_moment_every_call_and_future_ends_at_once() -> None:
+    """A sample of ``tests.soak.interrupts``, on bookies in memory, in a process of its own."""
+    said = run(
+        """
+        from random import Random
+        from tests.soak.interrupts.bookies import MemoryClient
+        from tests.soak.interrupts.case import CONFIG
+        from tests.soak.interrupts.forked import Forks
+
+        forks = Forks(MemoryClient(CONFIG), Random(1))
+        print({forks.play() for _ in range(30)})
+        forks.close()
+        """,
+        "",
+    )
+    assert said == "{'a fork'}"
