@@ -154,6 +154,15 @@ def port(text: str) -> int:
     return int(text)
 
 
+def directory(text: str) -> str:
+    """The name of a directory, which may not exist. A word that looks like an option is none, nor is an empty variable."""
+    if not text:
+        raise argparse.ArgumentTypeError("it is empty: name a directory")
+    if text.startswith("-"):
+        raise argparse.ArgumentTypeError(f"{text!r} looks like an option: a directory of this name is './{text}'")
+    return text
+
+
 def size_bytes(text: str) -> int:
     """A number of bytes, or a size such as ``128m``."""
     try:

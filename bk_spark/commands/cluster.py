@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.commands.arguments import Commands, add_log_option, command, group_of
+from bk_spark.commands.arguments import Commands, add_log_option, command, directory, group_of, positive_count
 from bk_spark.commands.connect import bookkeeper, metadata_store, stop_signal, store_and_root, zookeeper_auth
 from bk_spark.commands.output import print_record, say
 from bk_spark.config import TLS_NAMES
 from bk_spark.errors import BookKeeperError, ConfigError
-from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, LocalCluster
+from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, MAX_BOOKIES, LocalCluster
 from bk_spark.local.copying import accept_copy, copy_cluster
 from bk_spark.local.repair import Repair
 from bk_spark.local.security import command_options
@@ -48,8 +48,11 @@ def add(commands: Commands) -> None:
 
 def _add_local(commands: Commands) -> None:
     local = command(commands, "local", "run a local cluster in the foreground: one ZooKeeper, some bookies", _local)
-    local.add_argument("--bookies", type=int, default=3, metavar="N", help="how many bookies (default %(default)s)")
-    local.add_argument("--data-dir", metavar="D", help="keep the data here and find it again (default: a temporary place)")
+    text = f"how many bookies, 1 to {MAX_BOOKIES} (default %(default)s)"
+    local.add_argument("--bookies", type=_bookies, default=3, metavar="N", help=text)
+    local.add_argument(
+        "--data-dir", type=directory, metavar="D", help="keep the data here and find it again (default: a temporary place)"
+    )
     add_log_option(local)
     text = "with TLS: an authority and certificates are made in the data directory"
     local.add_argument("--tls", action="store_true", help=text)
@@ -63,6 +66,14 @@ def _add_local(commands: Commands) -> None:
     text = "start a copy that was made while the original was in use, although confirmed rows may be missing in it"
     accept = command(group, "accept-copy", text, _accept_copy)
     accept.add_argument("directory", metavar="DIR", help="the directory of the copy")
+
+
+def _bookies(text: str) -> int:
+    """How many bookies a local cluster has. Nobody can write to one without any."""
+    number = positive_count(text)
+    if number > MAX_BOOKIES:
+        raise argparse.ArgumentTypeError(f"{number} is too many for one machine: {MAX_BOOKIES} at most")
+    return number
 
 
 def _init(args: argparse.Namespace) -> None:

@@ -13,10 +13,11 @@ from bk_spark.bookie.identity.cookie import locked
 from bk_spark.bookie.identity.cookie_file import read_znode
 from bk_spark.bookie.identity.identity import Identity, examine
 from bk_spark.commands import bookies
-from bk_spark.commands.arguments import Commands, command, group_of, valid_bookie_id
+from bk_spark.commands.arguments import Commands, command, directory, group_of, valid_bookie_id
 from bk_spark.commands.connect import metadata_store
 from bk_spark.commands.output import Record, print_record, print_records
 from bk_spark.commands.settings import add_settings, bookie_config
+from bk_spark.embedded.owners import BOOKIE, owner_of
 from bk_spark.metadata.registration import no_cookie, remove_cookie
 from bk_spark.metadata.store import MetadataStore
 from bk_spark.metadata.znodes import Znodes
@@ -45,7 +46,8 @@ def add(commands: Commands) -> None:
         parser = command(group, name, text, handler)
         parser.add_argument("bookie_id", type=valid_bookie_id, metavar="BOOKIE_ID", help="as 'bk-spark bookie id' prints it")
         if name != "delete":
-            parser.add_argument("--data-dir", metavar="D", required=name == "fix", help="the bookie's directory")
+            is_fix = name == "fix"
+            parser.add_argument("--data-dir", type=directory, metavar="D", required=is_fix, help="the bookie's directory")
             add_settings(parser)
 
 
@@ -68,6 +70,10 @@ def _fix(args: argparse.Namespace) -> None:
         identity = examine(directories, store, znodes, REAL_DISK, bookie_id=args.bookie_id)
         if identity.znode is None and not any(root.cookie for root in identity.roots):
             raise no_cookie(args.bookie_id, store)  # nothing knows the id: a typing error must not become a bookie
+        for root in identity.roots:
+            owner = owner_of(root.path)
+            if root.cookie is None and owner not in ("", BOOKIE):
+                raise root.wrong(f"it is a data directory of {owner}: name the bookie's, or an empty one")
         repaired = fix_cookies(identity, MetadataPlace(store, znodes), REAL_DISK)
         is_lost = any(mismatch.is_loss for mismatch in identity.mismatches)
     consequence = "none"

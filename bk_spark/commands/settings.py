@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from bk_spark.bookie.directories import Directories
-from bk_spark.commands.arguments import Commands, Handler, command, setting_help, size_bytes
+from bk_spark.commands.arguments import Commands, Handler, command, directory, setting_help, size_bytes
 from bk_spark.commands.connect import zookeeper_auth
 from bk_spark.config import TLS_NAMES, BookieConfig
 from bk_spark.errors import ConfigError
@@ -27,7 +27,7 @@ _WORDS = {"true": True, "false": False}
 def data_dir_command(group: Commands, name: str, text: str, handler: Handler) -> argparse.ArgumentParser:
     """A command on the files of one bookie. ``add_settings`` comes last in it."""
     parser = command(group, name, text, handler)
-    parser.add_argument("--data-dir", metavar="D", required=True, help="the bookie's directory")
+    parser.add_argument("--data-dir", type=directory, metavar="D", required=True, help="the bookie's directory")
     return parser
 
 

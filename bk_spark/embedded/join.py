@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from bk_spark.embedded.owners import refusal_of_cluster
 from bk_spark.errors import ConfigError
 
 PREFIX = "embedded:"
@@ -150,6 +151,8 @@ def _join(directory: Path) -> _Joined:
     started: subprocess.Popen[bytes] | None = None
     started_in: tuple[int, int] | None = None
     while (joined := greeted(directory)) is None:
+        if refusal := refusal_of_cluster(directory):
+            raise ConfigError("the metadata URI", f"{PREFIX}{directory}", refusal)
         inode = _make(directory)
         if started is None or started_in != inode or started.poll() == 0:  # it found another host, which then ended
             started, started_in = _start(directory), inode

@@ -33,6 +33,7 @@ from bk_spark.bookie.identity.cookie_file import COOKIE_FILE
 from bk_spark.client.replication.auditor_znodes import candidates
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import BookieConfig, ClientConfig
+from bk_spark.embedded.owners import refusal_of_cluster
 from bk_spark.errors import BookKeeperError, ConfigError, MetadataUnavailableError, ProcessFailedError, StorageError
 from bk_spark.local.place import ClusterDirectory, config_errors, inode_of, leads_to
 from bk_spark.local.ports import HOST, Ports
@@ -54,6 +55,9 @@ DEFAULT_BOOKIE_CONFIG = BookieConfig(disk_usage_high=0.99, disk_usage_low=0.98)
 """The disk is shared with everything else on this machine: that it is nearly full says little about what bookies need."""
 
 DEFAULT_AUTORECOVERY_CONFIG = AutoRecoveryConfig()
+
+MAX_BOOKIES = 100
+"""Each is a process of some 70 MB, and takes two descriptors of the owner, which keeps its port, of the 1,024 it may have."""
 
 _SESSION_S = 10.0
 """Time to connect, and session timeout, of the short sessions in which this module looks at its cluster."""
@@ -98,8 +102,8 @@ class LocalCluster:
         tls: bool = False,
         start_bookies: bool = True,
     ) -> None:
-        if isinstance(bookies, bool) or not isinstance(bookies, int) or bookies < 0:
-            raise ConfigError("bookies", bookies, "it must be a whole number, 0 or more")
+        if isinstance(bookies, bool) or not isinstance(bookies, int) or not 0 <= bookies <= MAX_BOOKIES:
+            raise ConfigError("bookies", bookies, f"it must be a whole number from 0 to {MAX_BOOKIES}")
         java = zookeeper_command()
         self._temporary = data_dir is None
         self.data_dir = _directory(data_dir)
@@ -475,6 +479,8 @@ def _directory(data_dir: str | os.PathLike[str] | None) -> Path:
     if data_dir is None:
         return Path(tempfile.mkdtemp(prefix="bk_spark-"))
     directory = Path(data_dir).resolve()
+    if refusal := refusal_of_cluster(directory):
+        raise ConfigError("data_dir", str(data_dir), refusal)
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as problem:

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bk_spark.embedded.owners import MADE
 from bk_spark.errors import ConfigError, StorageError
 
 LOCK_FILE = "lock"
@@ -113,9 +114,13 @@ class ClusterDirectory:
     def check_unshared(self) -> None:
         """Raise ConfigError for a file that another directory may share: a hard link, or a link to elsewhere.
 
-        Bookies write into files that exist. So would those of the other directory, into the same ones.
+        Bookies write into files that exist. So would those of the other directory, into the same ones. Files that are not the
+        cluster's, such as a virtual environment beside it, may be links.
         """
         for directory, names, files in os.walk(self.inside):
+            if directory == str(self.inside):
+                names[:] = [name for name in names if MADE.fullmatch(name)]
+                files = [name for name in files if MADE.fullmatch(name)]
             for name in (*names, *files):
                 try:
                     found = os.lstat(os.path.join(directory, name))

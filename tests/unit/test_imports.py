@@ -100,10 +100,11 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "datasource/jobs": ("datasource/source", "client/replication"),
     "dashboard": ("client/replication",),
     "embedded": (),
-    "embedded/join": ("errors",),
+    "embedded/owners": (),
+    "embedded/join": ("errors", "embedded/owners"),
     "embedded/users": ("embedded/join",),
     "embedded/host": ("embedded/users", "local"),
-    "local": ("bookie/identity", "client/replication"),
+    "local": ("bookie/identity", "client/replication", "embedded/owners"),
     "commands": (EVERYTHING,),
     "cli": (EVERYTHING,),
     "": (EVERYTHING,),
@@ -124,7 +125,7 @@ NEVER = {
 """Taken away again: a state machine takes values of ledger metadata, never calls of the store; and what reads topics of Pulsar
 imports nothing that fences, recovers or writes."""
 
-JOINERS = ("embedded/join", "embedded/users", "embedded/host", "local", "commands", "cli", "")
+JOINERS = ("embedded/owners", "embedded/join", "embedded/users", "embedded/host", "local", "commands", "cli", "")
 """What joins both sides uses the machine directly."""
 
 USES = {

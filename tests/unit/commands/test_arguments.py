@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from bk_spark.commands.arguments import client_host, ledger_id
+from bk_spark.cli import build_parser
+from bk_spark.commands.arguments import client_host, directory, ledger_id
 
 
 def test_a_ledger_id_is_a_whole_number_of_63_bits() -> None:
@@ -26,3 +27,23 @@ def test_a_bookie_is_not_registered_under_an_address_that_no_client_can_use(text
         client_host(text)
     taken = ("10.0.0.1", "bookie-1.example", "::1", "[::1]", "0:0:0:0:0:0:0:1")
     assert [client_host(one) for one in taken] == ["10.0.0.1", "bookie-1.example", "::1", "::1", "::1"]
+
+
+@pytest.mark.parametrize(
+    "words", ["local", "bookie format", "bookie start", "bookie id", "inspect index", "cookie fix b-1", "cookie show b-1"]
+)
+@pytest.mark.parametrize("given", ["--data-dir=", "--data-dir=-1", "--data-dir=--json"])
+def test_a_data_directory_is_neither_empty_nor_an_option(words: str, given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        build_parser().parse_args([*words.split(), given])
+    assert ended.value.code == 2
+    assert "argument --data-dir: " in capsys.readouterr().err
+    assert directory("./-1") == "./-1"
+
+
+@pytest.mark.parametrize("bookies", ["0", "-1", "101", "x"])
+def test_a_local_cluster_has_bookies_and_no_more_than_a_machine_runs(bookies: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        build_parser().parse_args(["local", f"--bookies={bookies}"])
+    assert ended.value.code == 2
+    assert "argument --bookies: " in capsys.readouterr().err

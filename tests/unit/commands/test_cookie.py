@@ -47,3 +47,20 @@ def test_a_bookie_is_taken_for_not_running_only_after_a_sync(
     assert main(["cookie", "delete", home.bookie_id]) == 1
     assert "registered at h:1" in capsys.readouterr().err
     assert home.stored().bookie_id == home.bookie_id
+
+
+def test_a_directory_of_another_program_is_never_made_a_bookies(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    @contextmanager
+    def connected(*_: object) -> Iterator[tuple[MemoryStore, object]]:
+        yield home.store, ZNODES
+
+    home = Home(tmp_path / "home")
+    disks = ["--journal-dirs", f"{tmp_path}/other", "--ledger-dirs", f"{tmp_path}/home/a,{tmp_path}/home/b"]
+    monkeypatch.setattr(cookie, "metadata_store", connected)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/cluster.json").write_text("{}")
+    assert main(["cookie", "fix", home.bookie_id, "--data-dir", f"{tmp_path}/home/data", *disks]) == 1
+    assert "it is a data directory of a local cluster" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "other").iterdir()] == ["cluster.json"]

@@ -93,6 +93,19 @@ def test_a_file_that_another_directory_may_share_is_named(tmp_path: Path, kind: 
             place.check_unshared()
 
 
+@pytest.mark.parametrize("name", ["lock", "cluster.json", "zookeeper", "bookie-1"])
+def test_a_link_in_place_of_what_the_cluster_makes_is_named_and_others_are_no_matter(tmp_path: Path, name: str) -> None:
+    with locked(tmp_path / "data") as place:
+        (tmp_path / "data/.venv/bin").mkdir(parents=True)
+        (tmp_path / "data/.venv/bin/python").symlink_to("/usr/bin/python3")
+        (tmp_path / "data/notebook").symlink_to(tmp_path)
+        place.check_unshared()
+        (tmp_path / "data" / name).unlink(missing_ok=True)
+        (tmp_path / "data" / name).symlink_to(tmp_path)
+        with pytest.raises(ConfigError, match=f"{name}.*it is a symbolic link"):
+            place.check_unshared()
+
+
 def test_no_directory_is_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigError, match="it cannot be used"):
