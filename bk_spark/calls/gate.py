@@ -25,6 +25,11 @@ class Gate:
         with suppress(RuntimeError):  # it is open already
             self._closed.release()
 
+    @property
+    def is_open(self) -> bool:
+        """Before anybody has waited."""
+        return not self._closed.locked()
+
     def wait(self, timeout_s: float | None = None) -> bool:
         """Wait until it is open; False if that took longer. By one thread."""
         return self._closed.acquire(timeout=-1 if timeout_s is None else max(0.0, min(timeout_s, threading.TIMEOUT_MAX)))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import itertools
 import queue
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from types import TracebackType
 
 import pyarrow as pa
 
 from bk_spark.calls.forks import check_process
+from bk_spark.calls.resumed_iterator import ResumedIterator
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.run_state_machine import run_state_machine_and_wait
 from bk_spark.client.ledger.ledger_view import LedgerView, ReadCut
@@ -83,10 +84,11 @@ class ReadHandle(LedgerView):
         """Entries from ``first`` to ``last``, both inclusive, as record batches in ``bk_spark.entries.batch.READ_SCHEMA``.
 
         Every entry is verified; if a replica is down, slow or damaged the next one is read. Raises NoSuchEntryError
-        beyond ``last_add_confirmed``, BookieUnavailableError, DigestMismatchError.
+        beyond ``last_add_confirmed``, BookieUnavailableError, DigestMismatchError. After an interrupt, or an error, the
+        iterator goes on behind the last batch that it gave.
         """
         self._check_confirmed(first, last)
-        return self._read(first, last)
+        return self._from(first, last)
 
     def read_unconfirmed(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
         """As ``read``, without the bound of ``last_add_confirmed``: for entries that are otherwise known to be confirmed.
@@ -95,7 +97,7 @@ class ReadHandle(LedgerView):
         confirmed. Raises NoSuchEntryError if no bookie has an entry; it may come later.
         """
         self._check_not_behind_end(first, last)
-        return self._read(first, last)
+        return self._from(first, last)
 
     def close(self) -> None:
         """Release the handle. It holds nothing; this exists for symmetry and ``with``."""
@@ -106,14 +108,21 @@ class ReadHandle(LedgerView):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
 
-    def _read(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
+    def _from(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
+        return ResumedIterator(lambda place: self._read(place, last), first)
+
+    def _read(self, first: int, last: int) -> Generator[tuple[pa.RecordBatch, int], None, None]:
+        """Each batch with the entry behind it."""
+        if first > last:
+            return
         cut = self._cut(first, last)
         parts = (self._begin(start, end, cut.limits) for start, end in cut.ranges(last))
-        under_way = deque(itertools.islice(parts, AT_ONCE))
+        under_way, behind = deque(itertools.islice(parts, AT_ONCE)), first
         try:
             while under_way:
                 for batch in under_way[0]:
-                    yield batch.to_arrow()
+                    behind += len(batch)
+                    yield batch.to_arrow(), behind
                 self._end(under_way.popleft())
                 under_way.extend(itertools.islice(parts, 1))
         finally:

@@ -11,13 +11,14 @@ Ref: docs/rules.md, log rules 2 and 3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from bk_spark.calls.resumed_iterator import ResumedIterator
 from bk_spark.client.log.stored.values import CommittedLedger, OpenLedger
 from bk_spark.entries.batch import int64s
 from bk_spark.errors import ConfigError
@@ -68,15 +69,27 @@ class LogRange:
         return LogRange(ledgers, first or (0, 0), beyond or (len(ledgers), 0))
 
     def read(self, open_ledger: Callable[[int], LedgerReader]) -> Iterator[pa.RecordBatch]:
-        """Each open ledger is opened, and asked for its last add confirmed, only when the reading reaches it."""
-        for stretch in self.stretches():
+        """Each open ledger is opened, and asked for its last add confirmed, only when the reading reaches it.
+
+        After an interrupt, or an error, the iterator goes on behind the last batch that it gave.
+        """
+        return ResumedIterator(lambda place: replace(self, first=place)._read(open_ledger), self.first)
+
+    def _read(
+        self, open_ledger: Callable[[int], LedgerReader]
+    ) -> Generator[tuple[pa.RecordBatch, tuple[int, int]], None, None]:
+        """Each batch with the place behind it."""
+        for index, stretch in enumerate(self.stretches(), self.first[0]):
             if stretch.is_empty:
                 continue
             reader = open_ledger(stretch.ledger.ledger_id)
             is_closed = reader.is_closed  # asked before its end: if it is closed in between, it is not read to its end
             last = stretch.last(reader)
             if stretch.first <= last:
-                yield from (with_ledger_id(stretch.ledger.ledger_id, one) for one in reader.read(stretch.first, last))
+                behind = stretch.first
+                for one in reader.read(stretch.first, last):
+                    behind += one.num_rows
+                    yield with_ledger_id(stretch.ledger.ledger_id, one), (index, behind)
             if not is_closed and isinstance(stretch.ledger, OpenLedger):
                 return
 

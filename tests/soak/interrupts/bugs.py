@@ -15,6 +15,7 @@ from typing import Any
 from bk_spark.aio.append_line import AppendLine
 from bk_spark.calls.call_future import CallFuture
 from bk_spark.calls.off_main_thread import in_thread
+from bk_spark.calls.resumed_iterator import ResumedIterator
 from bk_spark.client import bookkeeper
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.driver.client_context import ClientContext
@@ -25,6 +26,7 @@ from bk_spark.client.log.leader.log_append import LogAppend
 from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.client.log.leader.roll_log import RollLog
 from bk_spark.client.log.rows.row_writer import RowWriteHandle
+from bk_spark.client.log.rows.side_by_side import SideBySide
 
 Patch = Callable[[Any, str, Any], object]
 """``setattr``, or that of a test that takes it back."""
@@ -160,6 +162,38 @@ def _entry_is_dropped(patch: Patch) -> None:
     patch(WriteQueue, "_take_back", take_back)
 
 
+def _reader_has_ended(patch: Patch) -> None:
+    """As a generator does."""
+    known = ResumedIterator.__next__
+
+    def step(self: ResumedIterator[Any, Any]) -> Any:
+        self._has_left = False
+        return known(self)
+
+    patch(ResumedIterator, "__next__", step)
+
+
+def _reader_moves_before_it_gives(patch: Patch) -> None:
+    def step(self: ResumedIterator[Any, Any]) -> Any:
+        if self._has_left:
+            self._running = self._begin(self.place)
+        self._has_left = True
+        given = next(self._running, None)
+        if given is None:
+            self._has_left = False
+            raise StopIteration
+        item, self.place = given
+        time.sleep(0)
+        self._has_left = False
+        return item
+
+    patch(ResumedIterator, "__next__", step)
+
+
+def _reader_s_threads_stay(patch: Patch) -> None:
+    patch(SideBySide, "_end", lambda self: None)
+
+
 def _forked_futures_wait(patch: Patch) -> None:
     patch(CallFuture, "_see_fork", lambda self: None)
     patch(WriteQueue, "forked", lambda self: None)
@@ -195,6 +229,9 @@ BUGS = {
     "unreachable": Bug("a client that nobody got stays open", _unreachable_client_stays_open),
     "close-in-main": Bug("a client is closed in the main thread", _close_in_the_main_thread),
     "entry-dropped": Bug("a withdrawn append takes another entry along", _entry_is_dropped),
+    "reader-ended": Bug("a reader that was interrupted has ended", _reader_has_ended),
+    "reader-moves": Bug("a reader's place moves before the entry is given", _reader_moves_before_it_gives),
+    "reader-threads": Bug("the threads of a reader that is left stay", _reader_s_threads_stay),
     "fork-waits": Bug("futures wait in a forked process", _forked_futures_wait),
     "fork-goes-on": Bug("calls go on in a forked process", _forked_calls_go_on),
     "cancelled-room": Bug("a cancelled append of a coroutine keeps its room", _cancelled_append_keeps_its_room),

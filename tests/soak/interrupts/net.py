@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from tests.soak.interrupts import clients, writers
+from tests.soak.interrupts import clients, readers, writers
 from tests.soak.interrupts.bookies import MemoryClient
 from tests.soak.interrupts.case import CONFIG, LARGE, Case
 from tests.soak.interrupts.clients import store_in_memory
@@ -21,7 +21,7 @@ from tests.soak.interrupts.forked import Forks
 from tests.soak.interrupts.injection import Interruption
 from tests.soak.interrupts.judge import DEADLINE_S, Resources, in_time, until
 
-CASES: tuple[Case, ...] = (*writers.CASES, *clients.CASES)
+CASES: tuple[Case, ...] = (*writers.CASES, *readers.CASES, *clients.CASES)
 SIGNALS, CANCELS, FORKS = 0.2, 0.2, 0.02
 """The shares of real signals, of cancelled coroutines and of forks, which take long. All else is interrupted at a step."""
 

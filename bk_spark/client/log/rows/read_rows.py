@@ -12,13 +12,14 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Final
 
 import pyarrow as pa
 
+from bk_spark.calls.resumed_iterator import ResumedIterator
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.log.entry_range import LogPosition, LogRange
 from bk_spark.client.log.rows.key_lanes import LaneChoice
@@ -155,7 +156,24 @@ class RowReader:
         return handle
 
     def _batches(self, parts: list[Stretch]) -> Iterator[pa.RecordBatch]:
-        yield from SideBySide(parts, self._read).batches()
+        """After an interrupt, or an error, it goes on behind the last batch that it gave."""
+        return ResumedIterator(lambda place: self._from(parts, place), (0, 0))
+
+    def _from(
+        self, parts: list[Stretch], place: tuple[int, int]
+    ) -> Generator[tuple[pa.RecordBatch | None, tuple[int, int]], None, None]:
+        """Each batch with the place behind it: a part, and a number of its rows, which are the same each time."""
+        first, rows = place
+        part, left_out = first, rows
+        side_by_side = SideBySide(parts[first:], self._read)
+        for batch in side_by_side.batches():
+            if first + side_by_side.part != part:
+                part, rows, left_out = first + side_by_side.part, 0, 0
+            cut_off = min(left_out, batch.num_rows)
+            left_out -= cut_off
+            rows += batch.num_rows - cut_off
+            if cut_off < batch.num_rows:
+                yield batch.slice(cut_off), (part, rows)
 
     def _read(self, part: Stretch) -> Iterator[pa.RecordBatch]:
         # Whoever planned the part saw its entries confirmed; the bookies that are asked now may not know of that yet.

@@ -16,7 +16,8 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 
-from bk_spark.calls.forks import check_process
+from bk_spark.calls.forks import check_process, is_forked
+from bk_spark.calls.off_main_thread import in_thread, off_main_thread
 from bk_spark.config import MIB
 
 READERS = 3
@@ -45,7 +46,7 @@ class ReadAhead:
         self._outputs = [_Output() for _ in range(parts)]
         self._next = 0
         """The part that the next free reader takes."""
-        self._head = 0
+        self.head = 0
         """The part that the consumer takes from."""
         self._waiting_bytes = 0
         self.is_over = False
@@ -55,7 +56,7 @@ class ReadAhead:
 
     @property
     def may_take_part(self) -> bool:
-        return self.is_over or self._next <= self._head or self._has_room
+        return self.is_over or self._next <= self.head or self._has_room
 
     def take_part(self) -> int | None:
         """The number of a part to read; None if there is none left. Only while ``may_take_part``."""
@@ -65,7 +66,7 @@ class ReadAhead:
         return self._next - 1
 
     def may_put(self, part: int) -> bool:
-        return self.is_over or self._has_room or (part == self._head and not self._outputs[part].batches)
+        return self.is_over or self._has_room or (part == self.head and not self._outputs[part].batches)
 
     def put(self, part: int, batch: pa.RecordBatch) -> bool:
         """Add a batch. Only while ``may_put``. False, and nothing was added, if the consumer wants no more."""
@@ -83,25 +84,25 @@ class ReadAhead:
     @property
     def can_give(self) -> bool:
         """Whether ``give`` has an answer. Not at the end."""
-        head = self._outputs[self._head]
+        head = self._outputs[self.head]
         return bool(head.batches) or head.is_done
 
     def give(self) -> pa.RecordBatch | None:
         """The next batch; None where the head went on to the next part. Raises what was raised by the reader of the head."""
-        output = self._outputs[self._head]
+        output = self._outputs[self.head]
         if output.batches:
             batch = output.batches.popleft()
             self._waiting_bytes -= batch.nbytes
             return batch
         if output.problem is not None:
             raise output.problem
-        self._head += 1
+        self.head += 1
         return None
 
     @property
     def is_at_end(self) -> bool:
         """Whether everything was given."""
-        return self._head == len(self._outputs)
+        return self.head == len(self._outputs)
 
     @property
     def _has_room(self) -> bool:
@@ -121,24 +122,33 @@ class SideBySide(Generic[_Part]):
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All batches, in the order of the parts. The threads end with this iterator, also when it is closed early."""
-        for _ in range(min(READERS, len(self._parts))):
-            threading.Thread(target=self._run, name="bk_spark-rows", daemon=True).start()
         try:
+            for _ in range(min(READERS, len(self._parts))):
+                in_thread(self._run)
             while not self._ahead.is_at_end:
-                batch = self._given()
+                batch = off_main_thread(self._given)  # it takes a lock that the readers need
                 if batch is not None:
                     yield batch
         finally:
-            with self._changed:
-                self._ahead.is_over = True
-                self._changed.notify_all()
+            if not is_forked():
+                off_main_thread(self._end)
+
+    @property
+    def part(self) -> int:
+        """That of the last batch, from 0."""
+        return self._ahead.head
+
+    def _end(self) -> None:
+        with self._changed:
+            self._ahead.is_over = True
+            self._changed.notify_all()
 
     def _given(self) -> pa.RecordBatch | None:
         check_process()
         with self._changed:
-            self._changed.wait_for(lambda: self._ahead.can_give)
+            self._changed.wait_for(lambda: self._ahead.can_give or self._ahead.is_over)
             self._changed.notify_all()
-            return self._ahead.give()
+            return None if self._ahead.is_over else self._ahead.give()
 
     def _run(self) -> None:
         """One of the threads."""

@@ -90,7 +90,16 @@ class TailPlan:
 
     @property
     def position_json(self) -> str:
-        return self.position.to_json(self._log.uid)
+        return self.json_of(self.position)
+
+    def json_of(self, position: StreamPosition) -> str:
+        return position.to_json(self._log.uid)
+
+    def begin_at(self, position: StreamPosition) -> None:
+        """Plan from there on, also after ``close``."""
+        self.position = position
+        with self._watching:
+            self._is_over, self._end_watch = False, None
 
     def watch(self, on_change: Callable[[], None]) -> None:
         """From the first call until ``close``, call ``on_change`` (from any thread, briefly) when the log's head changes."""

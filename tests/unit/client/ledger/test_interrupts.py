@@ -51,6 +51,7 @@ def test_coroutines_may_be_cancelled_at_any_await(net: Net) -> None:
         ("lock-held", "append to a log"),
         ("told-later", "append of a row"),
         ("close-in-caller", "close of a log"),
+        ("reader-moves", "read of a ledger"),
     ],
 )
 def test_a_deliberate_bug_is_found(net: Net, monkeypatch: pytest.MonkeyPatch, bug: str, interrupted: str) -> None:

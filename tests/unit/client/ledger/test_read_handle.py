@@ -54,7 +54,7 @@ def test_a_long_read_from_bookies_of_apache_begins_three_parts_and_each_other_on
 
     def queue(*_: object) -> mock.Mock:
         made = mock.MagicMock(new_metadata=None)
-        made.__iter__.return_value = iter([mock.Mock()] * 3)
+        made.__iter__.return_value = iter([mock.MagicMock()] * 3)
         queues.append(made)
         return made
 
