@@ -20,16 +20,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as of
 
+from bk_spark.rows.malformed import check_whole
+from bk_spark.rows.ranges import BYTES, has_range
+
 DAY_NS = 86_400_000_000_000
 LAST_DAY = (2**63 - 1) // 86_400_000_000
 """Of timestamps, counted from 1970 on; the first one is as far behind. They are in the years 294247 and -290308."""
 _LOWEST = np.iinfo(np.int64).min
 _EXACT = Context(prec=76)
-_BYTES: dict[pa.DataType, pa.DataType] = {
-    pa.string(): pa.binary(),
-    pa.large_string(): pa.large_binary(),
-    pa.string_view(): pa.binary_view(),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +52,7 @@ def seems_sound(column: pa.Array) -> bool:
     # A view of a slice may be malformed where the slice is not, so what Arrow says of the column itself counts, too.
     if _is_valid(_seen_as(column, without_text(column.type))) or _is_valid(column):
         return True
-    _seen_as(column, _without_ranges(column.type)).validate(full=True)
+    check_whole(column)
     return False
 
 
@@ -98,11 +96,6 @@ def _leaves(column: pa.Array, place: str, is_wanted: Callable[[pa.DataType], boo
         yield place, column.drop_null()
 
 
-def has_range(kind: pa.DataType) -> bool:
-    """Whether a type does not have all values that its bits could hold."""
-    return bool(of.is_time(kind) or of.is_decimal(kind))
-
-
 @cache
 def has_decimal(kind: pa.DataType) -> bool:
     """Whether a type is, or holds, a decimal of 128 bits."""
@@ -125,15 +118,7 @@ def entries_of(maps: pa.MapArray) -> pa.ListArray:
 @cache
 def without_text(kind: pa.DataType) -> pa.DataType:
     """The same type with bytes in place of text, at any depth."""
-    return _BYTES.get(kind) or _rebuilt(kind, without_text)
-
-
-@cache
-def _without_ranges(kind: pa.DataType) -> pa.DataType:
-    """The same type with bytes in place of text, times and decimals."""
-    if has_range(kind):
-        return pa.binary(kind.bit_width // 8)
-    return _BYTES.get(kind) or _rebuilt(kind, _without_ranges)
+    return BYTES.get(kind) or _rebuilt(kind, without_text)
 
 
 def _is_plainly_sound(column: pa.Array) -> bool:

@@ -25,7 +25,7 @@ def encoded(shape: Shape, values: Sequence[Any], drawing: Drawing) -> tuple[pa.A
         before, behind = ([junk.value(shape) for _ in range(chance.randint(0, 3))] for _ in range(2))
         column, kind = _formed(shape, [*before, *values, *behind], drawing)
         return column.slice(len(before), len(values)), kind
-    if not drawing.hides_wrong and chance.random() < 0.3 and all(one is None for one in values):
+    if chance.random() < 0.3 and all(one is None for one in values):
         return pa.nulls(len(values)), pa.null()
     return _formed(shape, values, drawing)
 
@@ -34,7 +34,7 @@ def _formed(shape: Shape, values: Sequence[Any], drawing: Drawing) -> tuple[pa.A
     form = drawing.chance.random()
     if form < 0.12 and not of.is_map(shape.type):
         return _dictionary(shape, values, drawing)
-    if form < 0.2 and values and not drawing.hides_wrong:
+    if form < 0.2 and values:
         return _runs(shape, values, drawing)
     if shape.leaf:
         return _leaf(shape, values, drawing), shape.type

@@ -38,7 +38,7 @@ class Drawing:
     chance: random.Random
     wrong_share: float = 0.0
     hides_wrong: bool = False
-    """Wrong values lie behind nulls. Then there are no runs and nested nulls: Arrow cannot see past slices of them."""
+    """Wrong values lie behind nulls."""
     wrong: list[Any] = field(default_factory=list)
 
     def value(self, shape: Shape, null_share: float = 0.2) -> Any:

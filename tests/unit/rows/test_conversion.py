@@ -225,6 +225,18 @@ def test_the_lowest_number_of_128_bits_has_39_digits_at_every_depth() -> None:
     assert stored(lowest.slice(1)).to_pylist() == [Decimal(0)]
 
 
+def test_what_lies_behind_a_null_does_not_count_beside_runs_in_a_slice() -> None:
+    times = pa.array([0, 2**62, 1000], pa.int64()).view(pa.time64("ns"))
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([1, 3], pa.int32()), pa.array(["a", "b"]))
+    both = pa.StructArray.from_arrays([times, runs], ["t", "r"], mask=pa.array([False, True, False]))
+    around = pa.StructArray.from_arrays([both], ["s"])
+    last = {"t": datetime.time(0, 0, 0, 1), "r": "b"}
+    assert stored(both.slice(1)).to_pylist() == [None, last]
+    assert stored(around.slice(1)).to_pylist() == [{"s": None}, {"s": last}]
+    with pytest.raises(ConfigError, match=r"a value of column 'c\.s\.t'"):
+        stored(pa.StructArray.from_arrays([pa.StructArray.from_arrays([times, runs], ["t", "r"])], ["s"]).slice(1))
+
+
 @pytest.mark.parametrize("width", [pa.decimal32, pa.decimal64, pa.decimal128, pa.decimal256])
 def test_decimals_of_every_width_keep_their_values_in_every_slice_and_one_with_too_many_digits_is_named(width) -> None:
     fits = [Decimal("-99.99"), None, Decimal("99.99"), Decimal("0.00")]
