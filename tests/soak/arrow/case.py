@@ -13,7 +13,7 @@ import pyarrow as pa
 from bk_spark.errors import BookKeeperError
 from tests.soak.arrow import refused
 from tests.soak.arrow.forms import encoded
-from tests.soak.arrow.model import ModelLog, wider
+from tests.soak.arrow.model import ModelLog, holds_far_date, wider
 from tests.soak.arrow.shapes import Drawing, Shape, draw_shape, plain
 
 DEPTHS = (0, 0, 1, 1, 2, 3, 5, 10)
@@ -64,6 +64,9 @@ class Case:
         self._log = log
         self._model = ModelLog()
         self._shapes: dict[str, Shape] = {}
+        self._former: dict[str, list[Shape]] = {}
+        self._far: set[str] = set()
+        """Columns with dates that no timestamp can be. They stay dates."""
         self._written = 0
 
     def run(self) -> None:
@@ -109,6 +112,8 @@ class Case:
             table = self._in_chunks(table, count)
         merge = chance.random() < 0.6
         after = self._model.after({name: types[name] for name in names}, merge=merge)
+        if after is not None:
+            wrong |= {name for name in names if _is_far(values[name], types[name], after[name])}
         given = _Given(table, memory, merge, is_whole, is_typed)
         if after is not None and not wrong and chance.random() < 0.08:
             self._break(given, after)
@@ -118,6 +123,9 @@ class Case:
             self._model.types = after
             self._model.rows += [{name: (values[name][row], types[name]) for name in names} for row in range(count)]
             self._shapes |= shapes
+            for name, shape in shapes.items():
+                self._former.setdefault(name, []).append(shape)
+            self._far |= {name for name in names if _is_far(values[name], types[name], None)}
             self._check(self._log.read(), list(after))
 
     def _drawn_shapes(self) -> dict[str, Shape]:
@@ -127,8 +135,10 @@ class Case:
             drawn = chance.random()
             if drawn < 0.6:
                 found[name] = shape
-            elif drawn < 0.8:
+            elif drawn < 0.8 and name not in self._far:
                 found[name] = wider(chance, shape)
+            elif drawn < 0.9:
+                found[name] = chance.choice(self._former[name])
         if not found or chance.random() < 0.3:
             found[f"c{len(self._shapes)}"] = draw_shape(chance, chance.choice(DEPTHS))
         return found
@@ -245,6 +255,10 @@ class Case:
             read = [value for chunk in column.chunks for value in plain(chunk)]
             if read != model.column(name):
                 raise Finding(f"column {name} of {column.type} is {read}, not {model.column(name)}")
+
+
+def _is_far(values: list[Any], given: pa.DataType, wanted: pa.DataType | None) -> bool:
+    return any(holds_far_date(value, given, wanted) for value in values)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from bk_spark.client.log.rows import append_rows, given_rows, row_form
-from bk_spark.client.log.stored.schema import MERGE_ARGUMENT, appended_schema, parse_schema
+from bk_spark.client.log.stored.schema import MERGE_ARGUMENT, appended_schema, parse_schema, timestamps_of_dates
 from bk_spark.rows import conversion
 from bk_spark.rows.arrow_types import arrow_schema
 from bk_spark.rows.codec import PayloadFormat, RowEncoder
@@ -39,8 +39,9 @@ class CodecLog:
     def append(self, rows: Any, *, merge: bool, scribble: Callable[[], None], is_whole: bool = True) -> None:
         stream = given_rows.stream_of(NAME, rows)
         taken = conversion.Conversion(NAME, stream.schema)
-        schema = self._appended(taken.schema, merge=merge)
-        batches = [append_rows.in_own_memory(taken.of(batch)) for batch in given_rows.batches_of(NAME, stream)]
+        schema, dates = self._appended(taken.schema, merge=merge)
+        given = [append_rows.in_own_memory(taken.of(batch)) for batch in given_rows.batches_of(NAME, stream)]
+        batches = [append_rows.check_dates(NAME, batch, dates) for batch in given]
         scribble()
         found = row_payloads(NAME, taken.stored, self._cut, in_lanes(iter(batches), (), 1), 1 << 20)
         self._payloads += [one.as_py() for _, payloads, _ in found for one in payloads]
@@ -49,8 +50,8 @@ class CodecLog:
     def write(self, rows: Any, schema: pa.Schema, *, merge: bool, scribble: Callable[[], None]) -> None:
         """By a row writer that has the columns ``schema``."""
         taken = conversion.Conversion(NAME, schema)
-        merged = self._appended(taken.schema, merge=merge)
-        batches = row_form.RowForm(NAME, taken.stored).of(rows)
+        merged, dates = self._appended(taken.schema, merge=merge)
+        batches = row_form.RowForm(NAME, taken.stored, dates).of(rows)
         scribble()
         encoder = RowEncoder(NAME, taken.stored, self._cut)
         self._payloads += [payload.to_pybytes() for batch in batches for payload, _ in encoder.encode(batch)]
@@ -67,8 +68,9 @@ class CodecLog:
     def elsewhere(self) -> Iterable[tuple[str, list[pa.Table]]]:
         return ()
 
-    def _appended(self, given_schema: dict[str, Any], *, merge: bool) -> dict[str, Any]:
+    def _appended(self, given_schema: dict[str, Any], *, merge: bool) -> tuple[dict[str, Any], frozenset[str]]:
         given = parse_schema(NAME, json.dumps(given_schema))
         if self._schema is None:
-            return given
-        return appended_schema(NAME, self._schema, given, merge=merge, option=MERGE_ARGUMENT)
+            return given, frozenset()
+        appended = appended_schema(NAME, self._schema, given, merge=merge, option=MERGE_ARGUMENT)
+        return appended, timestamps_of_dates(given, appended)

@@ -9,7 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as of
 
-from tests.soak.arrow.shapes import LEAVES, Shape, draw_leaf, struct_of
+from tests.soak.arrow.shapes import LAST_DAY, LEAVES, Shape, draw_leaf, struct_of
 
 _DAY_US = 86_400_000_000
 _WIDER: dict[pa.DataType, tuple[str, ...]] = {
@@ -103,6 +103,27 @@ def lifted(value: Any, given: pa.DataType, wanted: pa.DataType) -> Any:
     if of.is_map(wanted):
         return tuple((key, lifted(one, given.item_type, wanted.item_type)) for key, one in value)
     return value * _DAY_US if of.is_date(given) else value
+
+
+def holds_far_date(value: Any, given: pa.DataType, wanted: pa.DataType | None) -> bool:
+    """Whether a date that no timestamp can be is in the value, and is read as a timestamp of ``wanted``; None: of any type."""
+    if value is None:
+        return False
+    if of.is_struct(given):
+        pairs = [(one, None if wanted is None else _field(wanted, one.name)) for one in given]
+        return any(holds_far_date(value[one.name], one.type, kind) for one, kind in pairs)
+    if of.is_list(given):
+        inner = None if wanted is None else wanted.value_type
+        return any(holds_far_date(one, given.value_type, inner) for one in value)
+    if of.is_map(given):
+        inner = None if wanted is None else wanted.item_type
+        return any(holds_far_date(one, given.item_type, inner) for _, one in value)
+    return bool(of.is_date(given) and (wanted is None or of.is_timestamp(wanted)) and abs(value) > LAST_DAY)
+
+
+def _field(kind: pa.DataType, name: str) -> pa.DataType:
+    found: pa.DataType = kind.field(name).type
+    return found
 
 
 def wider(chance: random.Random, shape: Shape) -> Shape:

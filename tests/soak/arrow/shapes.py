@@ -82,6 +82,10 @@ def _bytes(chance: random.Random) -> bytes:
 DECIMALS = ((4, 2), (38, 10), (1, 0), (9, 9), (18, 5), (38, 38))
 """Precisions at the edges of Arrow's widths, and scales."""
 
+LAST_DAY = 106_751_991
+FAR_DAYS = (LAST_DAY, -LAST_DAY, LAST_DAY + 1, -LAST_DAY - 1, 2**31 - 1)
+"""Dates at the edge of timestamps, which have 64 bits of microseconds, and beyond it."""
+
 _UNITS = (1, 1000, 1_000_000)
 
 
@@ -106,7 +110,10 @@ LEAVES: dict[str, tuple[pa.DataType, Callable[[random.Random], Any]]] = {
     "json": (pa.string(), lambda chance: b'{"a": 1}'),
     "binary": (pa.binary(), _bytes),
     "uuid": (pa.binary(), lambda chance: chance.randbytes(16)),
-    "date": (pa.date32(), _whole(-700_000, 2_900_000)),
+    "date": (
+        pa.date32(),
+        lambda chance: _whole(-700_000, 2_900_000)(chance) if chance.random() < 0.95 else chance.choice(FAR_DAYS),
+    ),
     "timestamp": (pa.timestamp("us", "UTC"), _moment),
     "timestamp_ntz": (pa.timestamp("us"), _moment),
     "time": (pa.time64("ns"), lambda chance: chance.randrange(86_400_000_000 // 1000) * 1000 * chance.choice((1, 1000))),
@@ -125,7 +132,7 @@ _NAMES = ("a", "b", "c", "Größe", "with.dot", "with space", "element")
 
 
 def draw_leaf(chance: random.Random) -> Shape:
-    name = chance.choice(tuple(LEAVES))
+    name = "string" if chance.random() < 0.1 else "date" if chance.random() < 0.1 else chance.choice(tuple(LEAVES))
     return Shape(LEAVES[name][0], name)
 
 
