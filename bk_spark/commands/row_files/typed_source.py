@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
-from pyarrow import parquet
 
+from bk_spark.commands.row_files.arrow_streams import ArrowStreams
 from bk_spark.commands.row_files.named_file import STDIN, NamedFile
 from bk_spark.commands.row_files.reading import reading
+from bk_spark.commands.row_files.whole_files import ARROW_MAGIC, open_arrow, open_parquet
 
 PARQUET_ROWS = 16_384
 """That are read at once."""
-
-_END_OF_STREAM = b"\xff\xff\xff\xff\0\0\0\0"
 
 
 class TypedSource:
@@ -24,10 +22,10 @@ class TypedSource:
 
     def __init__(self, file: NamedFile) -> None:
         self.file = file
-        self._opened: Any = None
+        self._opened: ArrowStreams | None = None
         with reading(file):
             if file.path == STDIN:
-                self._opened = _open_stream(_Ends(file.open()))
+                self._opened = ArrowStreams(file.open())
                 self.schema: pa.Schema = self._opened.schema
             else:
                 with closing(file.open()) as opened:
@@ -36,63 +34,40 @@ class TypedSource:
     def batches(self) -> Iterator[pa.RecordBatch]:
         if self._opened is not None:
             with reading(self.file):
-                yield from _stream_batches(self._opened)
+                yield from self._opened.batches()
             return
         with closing(self.file.open()) as opened, reading(self.file):
-            yield from _typed_batches(opened, self.file.form)
+            yield from _batches(opened, self.file.form)
             self.file.check()
 
 
-class _Ends(io.RawIOBase):
-    """An Arrow stream that remembers its last bytes."""
-
-    def __init__(self, opened: Any) -> None:
-        self._opened = opened
-        self.last = b""
-
-    def readable(self) -> bool:
-        return True
-
-    def read(self, size: int = -1) -> bytes:
-        found = cast("bytes", self._opened.read(size))
-        self.last = (self.last + found)[-8:] if len(found) < 8 else found[-8:]
-        return found
-
-
-class _Stream:
-    def __init__(self, ends: _Ends) -> None:
-        self.ends = ends
-        self.reader = pa.ipc.open_stream(pa.PythonFile(ends, "r"))
-        self.schema = self.reader.schema
-
-
-def _open_stream(ends: _Ends) -> _Stream:
-    return _Stream(ends)
-
-
-def _stream_batches(stream: _Stream) -> Iterator[pa.RecordBatch]:
-    yield from stream.reader
-    if stream.ends.last != _END_OF_STREAM:
-        raise ValueError("it ends without the mark of an Arrow stream's end: the program that wrote it was perhaps cut off")
-
-
 def _schema(opened: Any, form: str) -> pa.Schema:
+    """Raises an error also where a file with a footer does not end with it."""
     if form == "parquet":
-        return parquet.ParquetFile(opened).schema_arrow
-    return pa.ipc.open_file(opened).schema if _is_arrow_file(opened) else _open_stream(_Ends(opened)).schema
+        return open_parquet(opened).schema_arrow
+    return open_arrow(opened).schema if _is_arrow_file(opened) else ArrowStreams(opened).schema
 
 
-def _typed_batches(opened: Any, form: str) -> Iterator[pa.RecordBatch]:
+def _batches(opened: Any, form: str) -> Iterator[pa.RecordBatch]:
     if form == "parquet":
-        yield from parquet.ParquetFile(opened).iter_batches(PARQUET_ROWS, use_threads=False)
+        yield from _parquet_batches(opened)
     elif _is_arrow_file(opened):
-        reader = pa.ipc.open_file(opened)
+        reader = open_arrow(opened)
         yield from map(reader.get_batch, range(reader.num_record_batches))
     else:
-        yield from _stream_batches(_open_stream(_Ends(opened)))
+        yield from ArrowStreams(opened).batches()
+
+
+def _parquet_batches(opened: Any) -> Iterator[pa.RecordBatch]:
+    file, rows = open_parquet(opened), 0
+    for batch in file.iter_batches(PARQUET_ROWS, use_threads=False):
+        rows += batch.num_rows
+        yield batch
+    if rows != file.metadata.num_rows:
+        raise ValueError(f"it holds {rows} rows, and its footer says {file.metadata.num_rows}")
 
 
 def _is_arrow_file(opened: Any) -> bool:
-    magic = opened.read(6)
+    magic = opened.read(len(ARROW_MAGIC))
     opened.seek(0)
-    return bool(magic == b"ARROW1")
+    return bool(magic == ARROW_MAGIC)
