@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from bk_spark.config import MAX_BATCH_BYTES, MAX_BATCH_ENTRIES, DigestType
 from bk_spark.entries.arrow_message import record_batch_facts
+from bk_spark.entries.body_draft import BodyDraft, body_of
 from bk_spark.entries.body_layout import BodyLayout, layout_of
 from bk_spark.entries.crc import crc32c
 from bk_spark.entries.digest import DIGEST_BYTES, Digester, payload_bytes, payload_sizes
@@ -139,7 +140,7 @@ class EncodedBatch:
         It costs a tenth of that, except for a batch of mixed LACs or one that pyarrow did not write.
         """
         header = self.header
-        layout = None if header.mixed_lac else _layout(header.pattern.is_dense, header.digest_type)
+        layout = None if header.mixed_lac else _layout(False, header.pattern.is_dense, header.digest_type)
         if layout is None or not layout.is_body(self.body, header.count):
             decode(self)
 
@@ -222,8 +223,18 @@ def seal(
     return EntryBatch(ledger_id, entry_ids, confirmed, lengths, digests, payloads)
 
 
-def encode(batch: EntryBatch, digest_type: DigestType, pattern: IdPattern = DENSE) -> EncodedBatch | None:
-    """The entries of ``batch`` (consecutive ids) that ``pattern`` holds, as bytes; None if it holds none of them."""
+def draft_of(payloads: pa.BinaryArray, digest_type: DigestType) -> BodyDraft:
+    """The body of a dense batch of one LAC, which still lacks its digests. At least one payload."""
+    return BodyDraft(_layout(False, True, digest_type), payloads)
+
+
+def encode(
+    batch: EntryBatch, digest_type: DigestType, pattern: IdPattern = DENSE, draft: BodyDraft | None = None
+) -> EncodedBatch | None:
+    """The entries of ``batch`` (consecutive ids) that ``pattern`` holds, as bytes; None if it holds none of them.
+
+    ``draft`` has the payloads of all of ``batch``, for the dense pattern and one LAC. It is used up.
+    """
     chosen = batch.select(pattern.mask(batch.entry_ids))
     if not len(chosen):
         return None
@@ -239,12 +250,14 @@ def encode(batch: EntryBatch, digest_type: DigestType, pattern: IdPattern = DENS
         digest_type,
         mixed_lac=bool((chosen.last_add_confirmed != confirmed).any()),
     )
-    columns = [chosen.digests, chosen.payloads]
+    columns = [np.ascontiguousarray(chosen.last_add_confirmed).data.cast("B")] if header.mixed_lac else []
     if not pattern.is_dense:
-        columns.insert(0, int64s(chosen.lengths))
-    if header.mixed_lac:
-        columns.insert(0, int64s(chosen.last_add_confirmed))
-    body = pa.RecordBatch.from_arrays(columns, schema=body_schema(header)).serialize().to_pybytes()
+        columns.append(np.ascontiguousarray(chosen.lengths).data.cast("B"))
+    columns.append(_values(chosen.digests))
+    if draft is not None:
+        body: bytes | memoryview = draft.completed(columns)
+    else:
+        body = body_of(_layout(header.mixed_lac, pattern.is_dense, digest_type), columns, chosen.payloads)
     return EncodedBatch(header, body, crc32c(body))
 
 
@@ -300,6 +313,12 @@ def binaries(payloads: Sequence[bytes | pa.Buffer]) -> pa.BinaryArray:
     )
 
 
+def _values(column: pa.FixedSizeBinaryArray) -> memoryview:
+    """The bytes of all values in a row."""
+    width = column.type.byte_width
+    return memoryview(column.buffers()[1])[column.offset * width : (column.offset + len(column)) * width]
+
+
 def numbers(column: pa.Int64Array) -> npt.NDArray[np.int64]:
     return np.frombuffer(column.buffers()[1], dtype=np.int64, count=column.offset + len(column))[column.offset :]
 
@@ -309,8 +328,8 @@ def body_schema(header: BatchHeader) -> pa.Schema:
 
 
 @cache
-def _layout(is_dense: bool, digest_type: DigestType | None) -> BodyLayout:
-    return layout_of(_schema(False, is_dense, digest_type))
+def _layout(mixed_lac: bool, is_dense: bool, digest_type: DigestType | None) -> BodyLayout:
+    return layout_of(_schema(mixed_lac, is_dense, digest_type))
 
 
 @cache

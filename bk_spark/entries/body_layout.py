@@ -1,8 +1,9 @@
-"""Tells whether bytes are the body of a batch, at a fraction of what it costs to decode them.
+"""How the body of a batch is laid out, as pyarrow does it: to write one, and to tell whether bytes are one without decoding.
 
-Bookies look at every add before they store it, and do not need its entries. Bodies of one schema that pyarrow made differ, in
-front of their columns, only in some numbers: rows, and places and sizes of buffers. So a body is compared with a sample, number
-by number. A body that is laid out in another way is not refused here: the caller decodes it.
+Bodies of one schema that pyarrow made differ, in front of their columns, only in some numbers: rows, and places and sizes of
+buffers. So what stands in front is that of a sample with other numbers in it. Who writes a body puts each column into its place
+(body_draft.py), without the copies that pyarrow makes. Bookies look at every add before they store it, and do not need its
+entries; a body that is laid out in another way is not refused here: the caller decodes it.
 
 Ref: docs/formats.md, "A batch of entries"; Apache Arrow, "Encapsulated message format".
 """
@@ -12,7 +13,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import pairwise
+from itertools import accumulate, chain, pairwise
 from operator import itemgetter
 
 import numpy as np
@@ -21,7 +22,9 @@ import pyarrow as pa
 from bk_spark.config import KIB, MAX_BATCH_ENTRIES
 from bk_spark.entries.arrow_message import metadata_end, number_places
 
-_ALIGNMENT = 8
+ALIGNMENT = 8
+"""Buffers, and the metadata, have a multiple of so many bytes."""
+
 _OFFSET_BYTES = 4
 _NUMBER_BYTES = 8
 _OFFSET = struct.Struct("<i")
@@ -34,17 +37,49 @@ _KEPT = 1024
 size begin alike."""
 
 
+@dataclass(frozen=True, slots=True)
+class BodyPlaces:
+    """Where in a body what is."""
+
+    metadata: bytes
+    """It begins the body."""
+    buffers: tuple[int, ...]
+    """Where the values of each column but the last begin, then the offsets of the last one, then its data."""
+    size: int
+    """Of the whole body. What lies between the buffers and behind the last one is zero."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class BodyLayout:
     """The beginning of every body of one schema, whose last column is binary and whose other columns have a fixed width."""
 
+    sample: bytes
+    """The metadata of some body."""
     form: struct.Struct
     """Takes the metadata apart into numbers and what lies between them."""
     constants: tuple[object, ...]
     take_constants: itemgetter[tuple[object, ...]]
     take_numbers: itemgetter[tuple[int, ...]]
+    numbers: tuple[int, ...]
+    """The parts that are numbers: rows, bytes of the body, rows and nulls of each column, place and size of each buffer."""
     value_bytes: tuple[int | None, ...]
     """For each buffer the bytes of a value there, 0 where they differ; None for a bitmap of nulls, which is empty."""
+
+    @lru_cache(_KEPT)  # noqa: B019 - as that of _offsets
+    def places(self, rows: int, data_bytes: int) -> BodyPlaces:
+        """For a body of so many rows, whose last column has so many bytes of data."""
+        sizes = [0 if value_bytes is None else rows * value_bytes for value_bytes in self.value_bytes]
+        sizes[-2:] = [(rows + 1) * _OFFSET_BYTES, data_bytes]
+        ends = list(accumulate(-(-size // ALIGNMENT) * ALIGNMENT for size in sizes))
+        begins = [0, *ends[:-1]]
+        buffers = chain.from_iterable(zip(begins, sizes, strict=True))
+        columns = sum(value_bytes is None for value_bytes in self.value_bytes)
+        parts = list(self.form.unpack(self.sample))
+        for part, number in zip(self.numbers, [rows, ends[-1], *[rows, 0] * columns, *buffers], strict=True):
+            parts[part] = number
+        metadata = self.form.pack(*parts)
+        kept = (len(metadata) + at for at, value in zip(begins, self.value_bytes, strict=True) if value is not None)
+        return BodyPlaces(metadata, tuple(kept), len(metadata) + ends[-1])
 
     def is_body(self, body: bytes | memoryview, rows: int) -> bool:
         """True if the body certainly holds ``rows`` rows that Arrow can read, without nulls. False says nothing."""
@@ -69,7 +104,7 @@ class BodyLayout:
         """``buffers``: place and size of each."""
         end = 0
         for value_bytes, at, size in zip(self.value_bytes, buffers[::2], buffers[1::2], strict=True):
-            if at < end or at % _ALIGNMENT or (size if value_bytes is None else size < rows * value_bytes):
+            if at < end or at % ALIGNMENT or (size if value_bytes is None else size < rows * value_bytes):
                 return False
             end = at + size
         return end <= body_bytes and buffers[-3] >= (rows + 1) * _OFFSET_BYTES
@@ -98,10 +133,11 @@ def layout_of(schema: pa.Schema) -> BodyLayout:
     gaps = [place - at for at, place in pairwise([-_NUMBER_BYTES, *ascending, metadata_end(memoryview(sample), "a sample")])]
     form = struct.Struct("<" + "q".join(f"{gap - _NUMBER_BYTES}s" for gap in gaps))  # parts 0, 2, 4 … are constants
     take_constants: itemgetter[tuple[object, ...]] = itemgetter(*range(0, 2 * len(gaps), 2))
-    take_numbers: itemgetter[tuple[int, ...]] = itemgetter(*(2 * ascending.index(place) + 1 for place in places))
+    numbers = tuple(2 * ascending.index(place) + 1 for place in places)
     fixed = (value_bytes for kind in schema.types[:-1] for value_bytes in (None, kind.bit_width // 8))
     value_bytes = (*fixed, None, _OFFSET_BYTES, 0)
-    return BodyLayout(form, take_constants(form.unpack_from(sample)), take_constants, take_numbers, value_bytes)
+    constants = take_constants(form.unpack_from(sample))
+    return BodyLayout(sample[: form.size], form, constants, take_constants, itemgetter(*numbers), numbers, value_bytes)
 
 
 def _sample(kind: pa.DataType) -> pa.Array:

@@ -105,8 +105,8 @@ def payload_bytes(payloads: pa.BinaryArray) -> int:
 
 def payloads_in_a_row(payloads: pa.BinaryArray) -> memoryview:
     """The bytes of all payloads, of at least one."""
-    offsets = payload_offsets(payloads)
-    return memoryview(payloads.buffers()[2])[int(offsets[0]) : int(offsets[-1])]
+    offsets, data = payload_offsets(payloads), payloads.buffers()[2]
+    return memoryview(b"" if data is None else data)[int(offsets[0]) : int(offsets[-1])]
 
 
 def is_foreign(stored: bytes, own: bytes) -> bool:

@@ -351,10 +351,12 @@ class AppendTimeoutError(BookKeeperError):
     ledger_id: int
     waited_s: float
     window_bytes: int
+    window: str = "add_window_bytes"
+    """What bounds it."""
     retryable = True
     sentence = (
         "ledger {ledger_id} had no room for an append for {waited_s} s (append_wait_s): {window_bytes} bytes "
-        "(add_window_bytes) that were appended before are not stored yet; append less at a time, or look at the bookies"
+        "({window}) that were appended before are not stored yet; append less at a time, or look at the bookies"
     )
 
 

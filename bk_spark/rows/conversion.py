@@ -23,7 +23,19 @@ import pyarrow.types as of
 from bk_spark.errors import ConfigError
 from bk_spark.rows.arrow_types import arrow_schema, spark_schema
 from bk_spark.rows.empty_slices import renewed
-from bk_spark.rows.validity import entries_of, far_date, has_time, is_sound, ranged_leaves, seems_sound, time_text, wrong_value
+from bk_spark.rows.ranges import has_range
+from bk_spark.rows.validity import (
+    entries_of,
+    far_date,
+    has_time,
+    is_sound,
+    is_valid,
+    ranged_leaves,
+    seems_sound,
+    time_text,
+    without_text,
+    wrong_value,
+)
 
 _MAX_ELEMENTS = 2**31 - 1
 """Of the arrays of one batch: a stored list has offsets of 32 bits."""
@@ -39,6 +51,7 @@ class Conversion:
 
     def __init__(self, log: str, given: pa.Schema) -> None:
         self._log = log
+        self.given = given
         if not isinstance(given, pa.Schema) or not len(given):
             shown = str(given)[:200] if isinstance(given, pa.Schema) else type(given).__name__
             raise ConfigError(f"the schema for log '{log}'", shown, "it must be a pyarrow.Schema with at least one column")
@@ -49,9 +62,12 @@ class Conversion:
         except ConfigError as problem:
             raise ConfigError(f"{problem.what} for log '{log}'", problem.value, problem.remedy) from None
         self._fits = given.equals(self.stored)
+        self._is_plain = self._fits and not any(map(_has_more_than_numbers, given.types))
 
     def of(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The same rows. Raises ConfigError where a value would be changed, or is none of its type."""
+        if self._is_plain and batch.num_rows and is_valid(batch):  # one step for what takes several for each column
+            return batch
         before = batch.columns
         given = [_renewed(column) if column.type.num_fields or not batch.num_rows else column for column in before]
         columns = [self._column(column, field) for column, field in zip(given, self.stored, strict=True)]
@@ -69,6 +85,11 @@ class Conversion:
         except pa.ArrowException as problem:
             remedy = f"it cannot be stored as {field.type} without loss ({problem}): cast or round the column before"
             raise ConfigError(_value_of(self._log, field.name), str(column.type), remedy) from None
+
+
+def _has_more_than_numbers(kind: pa.DataType) -> bool:
+    """Whether to be valid is more, or less, than a column of this type needs."""
+    return bool(kind.num_fields or has_range(kind) or not without_text(kind).equals(kind))
 
 
 def check_values(log: str, stored: pa.RecordBatch) -> None:

@@ -50,7 +50,7 @@ def is_sound(column: pa.Array) -> bool:
 def seems_sound(column: pa.Array) -> bool:
     """Whether Arrow takes all values of a column in any form. Raises ArrowException for a malformed one."""
     # A view of a slice may be malformed where the slice is not, so what Arrow says of the column itself counts, too.
-    if _is_valid(_seen_as(column, without_text(column.type))) or _is_valid(column):
+    if is_valid(_seen_as(column, without_text(column.type))) or is_valid(column):
         return True
     check_whole(column)
     return False
@@ -157,7 +157,8 @@ def _has_lowest(place_and_leaf: tuple[str, pa.Array]) -> bool:
     return bool(((high == _LOWEST) & (low == 0)).any())
 
 
-def _is_valid(column: pa.Array) -> bool:
+def is_valid(column: pa.Array | pa.RecordBatch) -> bool:
+    """What Arrow says of it."""
     try:
         column.validate(full=True)
     except pa.ArrowException:
@@ -208,7 +209,7 @@ def _wrong_time(leaf: pa.Array) -> str | None:
 
 
 def _wrong_decimal(leaf: pa.Array) -> str | None:
-    if _is_valid(leaf) and not _has_lowest(("", leaf)):
+    if is_valid(leaf) and not _has_lowest(("", leaf)):
         return None
     limit = 10**leaf.type.precision
     numbers = (int.from_bytes(one, "little", signed=True) for one in leaf.view(pa.binary(16)).to_pylist())

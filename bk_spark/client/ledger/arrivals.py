@@ -67,13 +67,18 @@ class ArrivingCalls:
 
     def has_room(self, nbytes: int) -> bool:
         """Whether the window has room for so many bytes beside all that arrived."""
-        held = self._sum() - self._settled_bytes
+        held = self.held_bytes
         return nbytes == 0 or held <= 0 or held + nbytes <= self._window_bytes
+
+    @property
+    def held_bytes(self) -> int:
+        """Arrived, and not settled."""
+        return self._sum() - self._settled_bytes
 
     @property
     def is_over_full(self) -> bool:
         """Whether some of what arrived may have to wait for room."""
-        return self._sum() - self._settled_bytes > self._window_bytes
+        return self.held_bytes > self._window_bytes
 
     def put(self, arrival: Arrival, *, only_with_room: bool = False) -> bool:
         """Make a call, by one step, and wake the event loop if it does not look by itself. False: there was no room for it."""

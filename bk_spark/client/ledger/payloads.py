@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from bk_spark.config import MAX_ENTRY_BYTES
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES, binaries
-from bk_spark.entries.digest import payload_offsets
+from bk_spark.entries.digest import payload_offsets, payloads_in_a_row
 from bk_spark.errors import ConfigError, EntryTooLargeError
 
 Payload: TypeAlias = "bytes | bytearray | memoryview | pa.Buffer"
@@ -152,8 +152,10 @@ def _with_own_offsets(array: pa.BinaryArray) -> pa.BinaryArray:
 
 
 def _copied(array: pa.BinaryArray) -> pa.BinaryArray:
-    offsets = payload_offsets(array)
-    return _array(offsets - offsets[0], bytes(memoryview(array.buffers()[2])[int(offsets[0]) : int(offsets[-1])]))
+    offsets, data = payload_offsets(array), payloads_in_a_row(array)
+    own = pa.allocate_buffer(len(data))  # kept for the next copy; what Python allocates costs a page fault for every 4 KiB
+    memoryview(own).cast("B")[:] = data.cast("B")
+    return _array(offsets - offsets[0], own)
 
 
 def _array(offsets: npt.NDArray[np.int32], data: bytes | pa.Buffer) -> pa.BinaryArray:

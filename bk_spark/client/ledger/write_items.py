@@ -13,7 +13,10 @@ from bk_spark.calls.call_future import CallFuture
 from bk_spark.client.driver.user_loop import LoopFuture, UserLoop, give_error, give_ids
 from bk_spark.client.ledger.append_future import confirm_all
 from bk_spark.client.ledger.payloads import CheckedPayloads
-from bk_spark.entries.batch import binaries
+from bk_spark.client.protocol import state_machine as sm
+from bk_spark.config import DigestType
+from bk_spark.entries.batch import binaries, draft_of
+from bk_spark.entries.body_draft import BodyDraft
 from bk_spark.errors import BookKeeperError
 
 
@@ -72,15 +75,19 @@ class CallPart:
     """Entries of one call, as many as one batch takes: those of ``source`` from ``start`` (included) to ``end`` (excluded)."""
 
     nbytes: int
-    source: CheckedPayloads
+    source: CheckedPayloads | None
+    """None: they are in memory of our own, from the call on, or once there is room."""
     start: int
     end: int
     call: Call
     is_last: bool
+    digest_type: DigestType | None
+    """Of the body that they are drafted for; None: they are few, and may travel with others."""
     first_entry_id: int | None = None
     """As that of ``Singles``."""
-    taken: pa.BinaryArray | None = None
-    """They, in memory of our own: from the call on, or once there is room."""
+    draft: BodyDraft | None = None
+    """Where they were copied to."""
+    _taken: pa.BinaryArray | None = None
 
     @property
     def count(self) -> int:
@@ -89,11 +96,17 @@ class CallPart:
     @property
     def payloads(self) -> pa.BinaryArray:
         self.take()
-        return self.taken
+        return self._taken
 
     def take(self) -> None:
-        if self.taken is None:
-            self.taken = self.source.part(self.start, self.end)
+        if self.source is None:
+            return
+        if self.digest_type is not None:
+            self.draft = draft_of(self.source.array.slice(self.start, self.count), self.digest_type)
+            self._taken = self.draft.payloads
+        else:
+            self._taken = self.source.part(self.start, self.end)
+        self.source = None  # the memory of a joined list is free for the next one
 
     def confirm(self, first_entry_id: int) -> None:
         self.call.first = first_entry_id if self.call.first < 0 else self.call.first
@@ -154,8 +167,12 @@ class Token:
         for item in self.items:
             item.reject(error)
 
-    def payloads(self) -> pa.BinaryArray:
-        """The payloads of all items, in order, as one array."""
+    def append(self) -> sm.Append:
+        """All items, in order, as one append. Of entries."""
+        draft = self.items[0].draft if len(self.items) == 1 and isinstance(self.items[0], CallPart) else None
+        return sm.Append(self._payloads(), self, self.first_entry_id, draft)
+
+    def _payloads(self) -> pa.BinaryArray:
         arrays: list[pa.BinaryArray] = []
         for is_singles, items in groupby(self.items, lambda item: isinstance(item, Singles)):
             payloads = [item.payloads for item in items if not isinstance(item, Force)]

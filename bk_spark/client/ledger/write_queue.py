@@ -83,7 +83,7 @@ class Standing:
     @property
     def is_taken(self) -> bool:
         """Whether all of it is in memory of our own."""
-        return all(not isinstance(item, CallPart) or item.taken is not None for item in self.items)
+        return all(not isinstance(item, CallPart) or item.source is None for item in self.items)
 
 
 class WriteQueue:
@@ -203,7 +203,8 @@ class WriteQueue:
 
     def _parts(self, payloads: CheckedPayloads, call: Call, first_entry_id: int | None) -> list[CallPart]:
         """Cut into batches of about ``add_batch_bytes``, none of more than MAX_BATCH_ENTRIES."""
-        column_bytes = DIGEST_BYTES[self._machine.metadata.digest_type] + OFFSET_BYTES
+        digest_type = self._machine.metadata.digest_type
+        column_bytes = DIGEST_BYTES[digest_type] + OFFSET_BYTES
         ends = np.cumsum(payloads.sizes + column_bytes)
         parts: list[CallPart] = []
         start, before = 0, 0
@@ -212,7 +213,8 @@ class WriteQueue:
             end = min(max(end, start + 1), start + MAX_BATCH_ENTRIES)
             first = None if first_entry_id is None else first_entry_id + start
             nbytes = int(ends[end - 1]) - before + (end - start) * (ENTRY_OVERHEAD_BYTES - column_bytes)
-            parts.append(CallPart(nbytes, payloads, start, end, call, end == len(payloads), first))
+            drafted_for = digest_type if 2 * nbytes > self._batch_bytes else None  # few of these leave room for others
+            parts.append(CallPart(nbytes, payloads, start, end, call, end == len(payloads), drafted_for, first))
             start, before = end, int(ends[end - 1])
         return parts
 
@@ -401,7 +403,7 @@ class WriteQueue:
             self._forcing += 1
             self._runner.post(sm.ForceRequested(token))
         else:
-            self._runner.post(sm.Append(token.payloads(), token, first))
+            self._runner.post(token.append())
         if first is not None:
             self._note_gaps(token, first)
 

@@ -292,7 +292,7 @@ class Log:
         """
         options = self._options(ensemble_size, write_quorum, ack_quorum, digest_type)
         target = self._row_target(compression)
-        limits = RowLimits(self.name, max_rows, max_bytes, max_delay_s)
+        limits = RowLimits(self.name, max_rows, max_bytes, max_delay_s, self._access.append_wait_s)
         conversion = Conversion(self.name, self.schema if schema is None else schema)
         numbers = RowNumbers(json.dumps(conversion.schema), merge_schema)
         timestamps = target.check(numbers.schema_json, merge=merge_schema)[1]

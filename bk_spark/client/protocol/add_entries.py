@@ -49,6 +49,7 @@ from bk_spark.client.protocol.pending_adds import (
 from bk_spark.client.protocol.update_metadata import CloseLedger, UpdateMetadata
 from bk_spark.client.protocol.writer_ensemble import WriterEnsemble
 from bk_spark.entries.batch import NO_ENTRY, EncodedBatch, EntryBatch, encode, seal
+from bk_spark.entries.body_draft import BodyDraft
 from bk_spark.entries.digest import Digester
 from bk_spark.errors import (
     AddQuorumTimeoutError,
@@ -202,8 +203,9 @@ class AddEntries(sm.StateMachine):
             length_before=self._length_pushed,
             last_add_confirmed=lac,
         )
+        draft = appends[0].draft if len(appends) == 1 else None
         first, last = int(sealed.entry_ids[0]), int(sealed.entry_ids[-1])
-        batch = PendingBatch(first, last, int(sealed.lengths[-1]), tokens, now_ms, self._encoded_for_slots(sealed))
+        batch = PendingBatch(first, last, int(sealed.lengths[-1]), tokens, now_ms, self._encoded_for_slots(sealed, draft))
         self.last_add_pushed, self._length_pushed = batch.last, batch.length
         self._explicit_lac.carried(lac if self._forces is None else NO_ENTRY, now_ms)
         self._pending.add(batch)
@@ -211,11 +213,11 @@ class AddEntries(sm.StateMachine):
             if slot not in self._ensemble.failed:
                 self._send(batch, slot, now_ms)
 
-    def _encoded_for_slots(self, sealed: EntryBatch) -> tuple[EncodedBatch | None, ...]:
+    def _encoded_for_slots(self, sealed: EntryBatch, draft: BodyDraft | None) -> tuple[EncodedBatch | None, ...]:
         """What each slot is sent: without striping all get the same batch, which is encoded once."""
         size, digest_type = self.metadata.ensemble_size, self.metadata.digest_type
         if size == self.metadata.write_quorum:
-            return (encode(sealed, digest_type),) * size
+            return (encode(sealed, digest_type, draft=draft),) * size
         return tuple(encode(sealed, digest_type, self.metadata.slot_pattern(slot)) for slot in range(size))
 
     def _send(self, batch: PendingBatch, slot: int, now_ms: int) -> None:

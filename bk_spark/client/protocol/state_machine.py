@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from bk_spark.entries.batch import NO_ENTRY, EncodedBatch, EntryBatch
+from bk_spark.entries.body_draft import BodyDraft
 from bk_spark.errors import BookKeeperError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.quorum import IdPattern
@@ -218,6 +219,8 @@ class Append(Event):
     token: object
     first_entry_id: int | None = None
     """Chosen by the application; None: the next one."""
+    draft: BodyDraft | None = None
+    """The payloads in their place in the body of a batch, if they were copied there."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import pyarrow as pa
 
 from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.client.log.changes.jobs import WriteJob
@@ -23,7 +25,7 @@ from bk_spark.client.log.stored.schema import MERGE_ARGUMENT, appended_schema, p
 from bk_spark.client.log.stored.values import CommitKind, Content, Head, LogVersion
 from bk_spark.client.log.write_ledger import JobRefresh, until_ended, write_ledgers
 from bk_spark.errors import BookKeeperError, ConfigError, SchemaMismatchError
-from bk_spark.rows.codec import PayloadFormat
+from bk_spark.rows.codec import PayloadFormat, cut
 from bk_spark.rows.conversion import Conversion, check_dates
 from bk_spark.rows.lanes import in_lanes
 from bk_spark.rows.own_memory import in_own_memory
@@ -95,7 +97,7 @@ def append_rows(
     try:
         with JobRefresh(lambda: logs.jobs.refresh(job)) as refresh:
             given = map(conversion.of, until_ended(batches_of(target.name, stream), refresh))
-            batches = (in_own_memory(check_dates(target.name, batch, timestamps)) for batch in given)
+            batches = (check_dates(target.name, batch, timestamps) for batch in _taken(given, target.cut, lanes.count))
             split = in_lanes(batches, lanes.columns, lanes.count)
             payloads = row_payloads(target.name, conversion.stored, target.cut, split, target.add_bytes)
             ledgers = write_ledgers(lambda: create_ledger(job), payloads, target.window_bytes)
@@ -106,6 +108,13 @@ def append_rows(
         CommitKind.APPEND, ledgers, schema_json, merge_schema, lanes, application=application, merge_option=MERGE_ARGUMENT
     )
     return logs.commit_or_abort(job, request)
+
+
+def _taken(batches: Iterable[pa.RecordBatch], entry: PayloadFormat, lanes: int) -> Iterator[pa.RecordBatch]:
+    """The same rows in memory of our own, in pieces of about an entry for each lane: their memory is free for the next one."""
+    for batch in batches:
+        for piece in cut(batch, lanes * entry.max_rows, lanes * entry.max_bytes):
+            yield in_own_memory(piece)
 
 
 def _abort(logs: LogStore, job: WriteJob) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Generic, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from bk_spark.config import MAX_ENTRY_BYTES
+from bk_spark.config import MAX_ENTRY_BYTES, ClientConfig
 from bk_spark.errors import ConfigError
 from bk_spark.rows.codec import MAX_ROWS
 
@@ -29,6 +29,17 @@ class RowLimits:
     max_bytes: int
     """Before compression."""
     max_delay_s: float
+    append_wait_s: float = ClientConfig().append_wait_s
+    """That of the client."""
+
+    @property
+    def window_bytes(self) -> int:
+        """Room for the rows of one entry, and for as many while those are encoded."""
+        return 2 * self.max_bytes
+
+    def share(self, call: RowCall[Any]) -> int:
+        """How much of an entry a call fills, in bytes: of ``max_bytes`` or of ``max_rows``, whichever is more."""
+        return max(call.nbytes, -(-call.rows * self.max_bytes // self.max_rows))
 
     def __post_init__(self) -> None:
         for name, most in (("max_rows", MAX_ROWS), ("max_bytes", MAX_ENTRY_BYTES)):
@@ -40,17 +51,19 @@ class RowLimits:
             raise ConfigError("max_delay_s", delay_s, f"it must be a number of seconds from 0 to {MOST_DELAY_S:g}")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)
 class RowCall(Generic[_Future]):
     """One append of the application, and the future that it is answered with."""
 
     batches: list[pa.RecordBatch]
     """None of them for a flush, which is answered once all before it is."""
     future: _Future
+    rows: int = field(init=False)
+    nbytes: int = field(init=False)
 
-    @property
-    def rows(self) -> int:
-        return sum(batch.num_rows for batch in self.batches)
+    def __post_init__(self) -> None:
+        self.rows = sum(batch.num_rows for batch in self.batches)
+        self.nbytes = sum(batch.nbytes for batch in self.batches)
 
 
 class RowBuffer(Generic[_Future]):
@@ -67,7 +80,7 @@ class RowBuffer(Generic[_Future]):
     @property
     def is_full(self) -> bool:
         """Whether the rows are enough for an entry: they are due at once."""
-        return self.rows >= self._limits.max_rows or self._nbytes >= self._limits.max_bytes
+        return self._filled >= self._limits.max_bytes
 
     @property
     def due_s(self) -> float:
@@ -79,7 +92,7 @@ class RowBuffer(Generic[_Future]):
             self._due_s = now_s + self._limits.max_delay_s
         self._calls.append(call)
         self.rows += call.rows
-        self._nbytes += sum(batch.nbytes for batch in call.batches)
+        self._filled += self._limits.share(call)
 
     def take(self) -> list[RowCall[_Future]]:
         """All calls; none is left."""
@@ -89,5 +102,5 @@ class RowBuffer(Generic[_Future]):
 
     def _start_anew(self) -> None:
         self._calls: list[RowCall[_Future]] = []
-        self.rows = self._nbytes = 0
+        self.rows = self._filled = 0
         self._due_s = 0.0

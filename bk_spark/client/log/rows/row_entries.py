@@ -57,14 +57,14 @@ class RowAppend(LogAppend):
 
     def send(self, ledger: WriteHandle) -> Future[Any]:
         assert self.numbers is not None
-        assert isinstance(self.payload, bytes)
-        sent = ledger.append_async(numbered(pa.py_buffer(self.payload), self.numbers.in_ledger(ledger.ledger_id)))
+        assert isinstance(self.payload, pa.Buffer)
+        sent = ledger.append_async(numbered(self.payload, self.numbers.in_ledger(ledger.ledger_id)))
         self.numbers.add(ledger.ledger_id, self.rows)
         return sent
 
     @property
     def largest(self) -> int:
-        assert isinstance(self.payload, bytes)
+        assert isinstance(self.payload, pa.Buffer)
         return len(self.payload) + NUMBER_BYTES
 
 
@@ -103,8 +103,7 @@ class RowEntries:
         for payload, rows in (encoded for piece in pieces for encoded in self._encoder.encode(piece)):
             if payload.size > MAX_LED_BYTES:
                 raise EntryTooLargeError(payload.size, MAX_LED_BYTES)
-            entry = payload.to_pybytes()
-            entries.append(RowAppend(entry, len(entry) + ENTRY_OVERHEAD_BYTES, rows=rows, numbers=self._numbers))
+            entries.append(RowAppend(payload, payload.size + ENTRY_OVERHEAD_BYTES, rows=rows, numbers=self._numbers))
         return entries
 
 

@@ -22,6 +22,8 @@ class RowForm:
         self._log = log
         self.schema = schema
         self._timestamps = timestamps
+        self._known: Conversion | None = None
+        """Of the columns that came last: they are mostly the same, and to look at them takes longer than a few rows."""
 
     def of(self, rows: Any) -> list[pa.RecordBatch]:
         """Arrow data, a pandas DataFrame, a dict or a list of dicts as record batches of the schema, none of them empty.
@@ -43,9 +45,17 @@ class RowForm:
             rows = [rows]
         if isinstance(rows, list):
             return [batch_of_dicts(self._log, self.schema, rows)]
+        if isinstance(rows, pa.RecordBatch):  # as a stream it would cost as much as a few rows
+            return [in_own_memory(self._conversion(rows.schema).of(rows))]
         stream = stream_of(self._log, rows)
-        conversion = Conversion(self._log, stream.schema)
+        conversion = self._conversion(stream.schema)
         return [in_own_memory(conversion.of(batch)) for batch in batches_of(self._log, stream)]
+
+    def _conversion(self, given: pa.Schema) -> Conversion:
+        known = self._known
+        if known is None or not known.given.equals(given, check_metadata=True):
+            known = self._known = Conversion(self._log, given)
+        return known
 
     def _with_all_columns(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         if batch.schema.equals(self.schema):

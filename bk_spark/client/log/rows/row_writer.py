@@ -29,7 +29,7 @@ from bk_spark.client.log.entry_range import LogPosition
 from bk_spark.client.log.leader.log_write_handle import submit
 from bk_spark.client.log.rows.row_buffer import RowBuffer, RowCall
 from bk_spark.client.log.rows.row_entries import RowGroup, RowLeader
-from bk_spark.errors import InternalError, LedgerClosedError
+from bk_spark.errors import AppendTimeoutError, InternalError, LedgerClosedError
 
 _CALL: Final = "a call was made"
 _NOW: Final = "what waits is due now"
@@ -51,8 +51,8 @@ class RowWriteHandle(ClosedAfterBlock):
 
     def __init__(self, leader: RowLeader) -> None:
         self._leader = leader
-        self._calls = ArrivingCalls(2 * leader.limits.max_bytes, lambda: None)
-        """Those that were made. There is room for as many rows as an entry takes, and as many while those are encoded."""
+        self._calls = ArrivingCalls(leader.limits.window_bytes, lambda: None)
+        """Those that were made, and what they fill of an entry (``RowLimits.share``)."""
         self._asked: SimpleQueue[str] = SimpleQueue()
         """Wakes the thread, with _CALL, _NOW or _CLOSE."""
         self._untold: BaseException | None = None
@@ -61,6 +61,8 @@ class RowWriteHandle(ClosedAfterBlock):
         self._closings: dict[str, CallFuture] = {}
         self._is_started = False
         """Whether the thread runs. Set on the event loop, which starts it with the first call."""
+        self._is_attended = False
+        """Whether the thread looks by itself soon, unless an entry fills before. It alone sets this."""
         self._buffer: RowBuffer[Future[LogPosition]] = RowBuffer(leader.limits)
         """From here on, of the thread."""
         self._sending: list[RowCall[Future[LogPosition]]] = []
@@ -96,21 +98,17 @@ class RowWriteHandle(ClosedAfterBlock):
         """Append rows: Arrow data, a pandas DataFrame, a dict (one row), or a list of dicts. At least one row.
 
         Columns match by name; missing ones are null. The future holds the entry of the last row, once all are confirmed.
-        Waits while too much is unconfirmed. Raises SchemaMismatchError for other columns, ConfigError for a value that would
-        be changed, or that is not of its column's type.
+        Waits while too much is unconfirmed, for ``ClientConfig.append_wait_s`` at most: then AppendTimeoutError is raised, and
+        the append did not happen. Raises SchemaMismatchError for other columns, ConfigError for a value that would be changed,
+        or that is not of its column's type.
         """
-        loop = EventLoop.get()
         call: RowCall[Future[LogPosition]] = RowCall(self._leader.form.of(rows), CallFuture())
-        nbytes = sum(batch.nbytes for batch in call.batches)
-        while not self._calls.has_room(nbytes) and not self._is_closed:
-            check_may_wait(loop)
-            gate = Gate()
-            self._waiting.append(gate)
-            if not self._calls.has_room(nbytes):
-                gate.wait()
+        share = self._leader.limits.share(call)
+        if not self._calls.has_room(share):
+            self._wait_for_room(share)
         if self._is_closed:
             raise LedgerClosedError(self.ledger_id)
-        self._make(call, nbytes)
+        self._make(call, share)
         return call.future
 
     def flush(self) -> None:
@@ -151,9 +149,21 @@ class RowWriteHandle(ClosedAfterBlock):
     def _standing(self) -> str:
         return "closed" if self._is_closed else self._leader.handle._standing
 
-    def _make(self, call: RowCall[Future[LogPosition]], nbytes: int) -> None:
-        self._calls.put(Arrival(nbytes, call.future, call))  # the one step by which a call is made
-        self._ask(_CALL)
+    def _wait_for_room(self, share: int) -> None:
+        loop, limits = EventLoop.get(), self._leader.limits
+        until_s = time.monotonic() + limits.append_wait_s
+        while not self._calls.has_room(share) and not self._is_closed:
+            check_may_wait(loop)
+            gate = Gate()
+            self._waiting.append(gate)
+            if not self._calls.has_room(share) and not gate.wait(until_s - time.monotonic()):
+                raise AppendTimeoutError(self.ledger_id, limits.append_wait_s, limits.window_bytes, "twice max_bytes")
+
+    def _make(self, call: RowCall[Future[LogPosition]], share: int) -> None:
+        self._calls.put(Arrival(share, call.future, call))  # the one step by which a call is made
+        is_urgent = not call.batches or self._calls.held_bytes >= self._leader.limits.max_bytes
+        if (is_urgent or not self._is_attended) and self._asked.empty():  # whatever is asked there makes the thread look
+            self._ask(_CALL)
 
     def _ask(self, asked: str) -> None:
         self._asked.put(asked)
@@ -196,10 +206,13 @@ class RowWriteHandle(ClosedAfterBlock):
     def _next(self) -> str:
         """What is asked next; _NOW, once what waits is due."""
         left_s = None if self._buffer.is_empty else max(0.0, self._buffer.due_s - time.monotonic())
+        self._is_attended = left_s is not None
         try:
             return self._asked.get(timeout=left_s)
         except Empty:
             return _NOW
+        finally:
+            self._is_attended = False
 
     def _take_calls(self) -> None:
         while (arrival := self._calls.take()) is not None:
@@ -225,11 +238,11 @@ class RowWriteHandle(ClosedAfterBlock):
             for future in left[-1:]:
                 future.set_exception(problem)
         self._sending = []
-        self._let_in(sum(batch.nbytes for call in calls for batch in call.batches))
+        self._let_in(sum(map(self._leader.limits.share, calls)))
 
-    def _let_in(self, nbytes: int) -> None:
+    def _let_in(self, share: int) -> None:
         """So much of what was buffered has gone on."""
-        self._calls.settled(nbytes)
+        self._calls.settled(share)
         for _ in range(len(self._waiting)):
             self._waiting.popleft().open()
 
