@@ -48,7 +48,7 @@
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
-SOURCES := $(shell find bk_spark -name '*.py') pyspark_bookkeeper.py setup.cfg pyproject.toml
+SOURCES := $(shell find bk_spark -name '*.py') pyspark_bookkeeper.py bk_spark_command.py setup.cfg pyproject.toml
 
 export PYSPARK_PYTHON := $(abspath $(RUN))
 

@@ -1,77 +1,83 @@
 """The ``bk-spark`` command.
 
-Exit codes: 0 done; 1 failed, with one line on stderr; 2 wrong usage.
+Exit codes: 0 done; 1 failed, with one line on stderr; 2 wrong usage; 128 and the number of a signal: ended by it, where 141
+says that whoever read the output has ended.
 """
 
 from __future__ import annotations
 
 import argparse
-import errno
+import atexit
 import logging
-import os
 import signal
 import sys
-import threading
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from bk_spark.commands.output import OutputError, flush_output, printable, say
+from bk_spark.commands.program.process import SIGNALLED, Signals, give_up, open_streams
 from bk_spark.errors import BookKeeperError
 from bk_spark.version import VERSION
 
 if TYPE_CHECKING:
     from bk_spark.commands.arguments import Commands, Handler
 
-_OUTPUT_ERRORS = (errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""Of a write to stdout. A command makes all other errors of files its own."""
-
 logger = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return the exit code."""
+    """Run one command and return the exit code. Without ``arguments`` this is the program, which a signal's code ends by it."""
+    signals = Signals()
+    open_streams()
+    if arguments is None:
+        atexit.register(signals.end_process)
     try:
-        with _ended_by_interrupts():
-            parser = build_parser()
-        code = _run(parser.parse_args(arguments))
-        sys.stdout.flush()
-    except KeyboardInterrupt:
-        return 1
-    except OSError as problem:
-        if problem.errno not in _OUTPUT_ERRORS:
-            raise
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python is not to try again at its end
-        if not isinstance(problem, BrokenPipeError):
-            print(f"bk-spark: what is printed cannot be written: {problem.strerror}", file=sys.stderr)
-        return 1
-    return code
+        signals.exit_code = _command(arguments, signals)
+    finally:
+        signals.end()
+        if arguments is not None:
+            signals.restore()
+    return signals.exit_code
 
 
-def _run(args: argparse.Namespace) -> int:
+def _command(arguments: Sequence[str] | None, signals: Signals) -> int:
+    try:
+        try:
+            args = build_parser().parse_args(arguments)
+            signals.begin()
+            return _run(args, signals)
+        finally:
+            flush_output()
+    except KeyboardInterrupt as interrupt:
+        return SIGNALLED + getattr(interrupt, "number", signal.SIGINT)
+    except OutputError as failed:
+        give_up(sys.stdout)
+        if signals.taken is not None:
+            return SIGNALLED + signals.taken
+        if isinstance(failed.problem, BrokenPipeError):
+            return SIGNALLED + signal.SIGPIPE
+        why = failed.problem.strerror
+        say(f"bk-spark: what is printed cannot be written: {why} (if it was to change something, it has)")
+        return 1
+
+
+def _run(args: argparse.Namespace, signals: Signals) -> int:
+    from bk_spark.commands.program.parser import UsageError
+
     handler: Handler = args.handler
     try:
         handler(args)
+    except UsageError as problem:
+        args.parser.error(str(problem))
     except BookKeeperError as problem:
+        if signals.taken is not None:  # what a signal cut off failed for it
+            return SIGNALLED + signals.taken
         if getattr(args, "log_json", False):
             logger.error("%s", problem)
         else:
-            print(f"bk-spark: {problem}", file=sys.stderr)
+            say("\n".join(printable(line) for line in f"bk-spark: {problem}".split("\n")))
         return 1
     return 0
-
-
-@contextmanager
-def _ended_by_interrupts() -> Iterator[None]:
-    """Ctrl-C ends the process at once, without the traceback of whatever is imported just then."""
-    known = signal.getsignal(signal.SIGINT)
-    if threading.current_thread() is not threading.main_thread() or known is not signal.default_int_handler:
-        yield
-        return
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, known)
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -89,7 +95,7 @@ def build_parser() -> argparse.ArgumentParser:
         log,
         replicate,
     )
-    from bk_spark.commands.arguments import Parser
+    from bk_spark.commands.program.parser import Parser
 
     parser: argparse.ArgumentParser = Parser(
         prog="bk-spark",

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
-from typing import NoReturn, TypeAlias
+from typing import TypeAlias
 
 from bk_spark.client.log.log import LogPosition
 from bk_spark.config import MAX_SETTING, ZOOKEEPER_AUTH_VARIABLE
@@ -27,20 +27,9 @@ from bk_spark.metadata.znodes import is_bookie_id
 Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 Handler = Callable[[argparse.Namespace], None]
 
-MAX_ERROR_CHARACTERS = 1_000
-"""Limit of an error about wrong usage, which repeats what was typed: a screenful."""
-
 _parse_size = size(0, 2**62)
 
 OF_A_LOG = "the password of its ledgers"
-
-
-class Parser(argparse.ArgumentParser):
-    """Cuts long error messages. argparse makes subparsers of the same class."""
-
-    def error(self, message: str) -> NoReturn:
-        cut = message if len(message) <= MAX_ERROR_CHARACTERS else f"{message[:MAX_ERROR_CHARACTERS]}…"
-        super().error(cut)
 
 
 def group_of(commands: Commands, name: str, text: str) -> Commands:
@@ -60,7 +49,7 @@ def command(commands: Commands, name: str, text: str, handler: Handler) -> argpa
     )
     add_security(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON value a line")
-    parser.set_defaults(handler=handler)
+    parser.set_defaults(handler=handler, parser=parser)
     return parser
 
 

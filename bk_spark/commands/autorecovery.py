@@ -17,8 +17,9 @@ from bk_spark.client.replication.autorecovery import AutoRecoveryPlace, run_auto
 from bk_spark.client.replication.rack_moves import movable_fragments
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.commands.arguments import Commands, Handler, add_log_option, command, group_of, host, positive_number
-from bk_spark.commands.connect import bookkeeper, client_config, metadata_store, metadata_uri, stop_signal
+from bk_spark.commands.connect import bookkeeper, client_config, metadata_store, metadata_uri
 from bk_spark.commands.output import ProgressBar, print_pages, print_record
+from bk_spark.commands.program.process import StopSignal
 from bk_spark.commands.settings import add_fields, given_fields
 from bk_spark.errors import ConfigError
 from bk_spark.metadata.ledger_ids import ledger_pages
@@ -79,7 +80,7 @@ def _add_run(group: Commands, text: str, handler: Handler) -> None:
 def _run(args: argparse.Namespace, *, with_worker: bool) -> None:
     """Serve until SIGTERM or SIGINT."""
     set_up_logging(args.log_json)
-    until = stop_signal()
+    until = StopSignal()
     config = AutoRecoveryConfig(**given_fields(args, AutoRecoveryConfig))
     name = args.name or f"{socket.gethostname()}:{os.getpid()}"
     place = AutoRecoveryPlace(name=name, http_host=args.http_host, with_worker=with_worker, client=client_config(args))

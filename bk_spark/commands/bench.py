@@ -9,14 +9,11 @@ from __future__ import annotations
 import argparse
 import math
 import random
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import FrameType
 from typing import Any
 
 import pyarrow as pa
@@ -132,7 +129,7 @@ class BenchPhase:
 
 def _run(args: argparse.Namespace) -> None:
     load = _load(args)
-    with bookkeeper(args) as client, _ended_by_sigterm(), ProgressBar() as progress:
+    with bookkeeper(args) as client, ProgressBar() as progress:
         writer = client.create_ledger(args.ensemble_size, args.write_quorum, args.ack_quorum)
         say(f"ledger {writer.ledger_id}: {load.entry_bytes} bytes an entry, {load.batch_entries} entries an append")
         try:
@@ -165,20 +162,6 @@ def _record(phase: BenchPhase) -> dict[str, object]:
         **{name: float(f"{value:.4g}") for name, value in rates.items()},
         **dict(zip(("p50_ms", "p99_ms", "p999_ms"), quantiles, strict=True)),
     }
-
-
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the block as Ctrl-C does, so that the ledger is deleted then too."""
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
 
 
 def _measure(client: BookKeeper, writer: WriteHandle, load: Load, tell: Progress) -> list[BenchPhase]:

@@ -10,8 +10,9 @@ from pathlib import Path
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.commands.arguments import Commands, add_log_option, command, directory, group_of, positive_count
-from bk_spark.commands.connect import bookkeeper, metadata_store, stop_signal, store_and_root, zookeeper_auth
+from bk_spark.commands.connect import bookkeeper, metadata_store, store_and_root, zookeeper_auth
 from bk_spark.commands.output import print_record, say
+from bk_spark.commands.program.process import StopSignal
 from bk_spark.config import TLS_NAMES
 from bk_spark.errors import BookKeeperError, ConfigError
 from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, MAX_BOOKIES, LocalCluster
@@ -144,7 +145,7 @@ def _local(args: argparse.Namespace) -> None:
     set_up_logging(args.log_json)
     # The wait for the cluster's own ZooKeeper would log warnings that look like trouble.
     logging.getLogger("bk_spark.metadata.zookeeper").setLevel(logging.ERROR)
-    stopped = stop_signal()
+    stopped = StopSignal()
     data_dir = Path(args.data_dir) if args.data_dir else None
     config = replace(DEFAULT_BOOKIE_CONFIG, zookeeper_auth=zookeeper_auth(args))
     start_bookies = not args.zookeeper_only

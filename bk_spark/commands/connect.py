@@ -1,12 +1,10 @@
-"""What the handlers of commands share: connections, security settings, and the signals that end a server."""
+"""What the handlers of commands share: connections and security settings."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import re
-import signal
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -104,11 +102,3 @@ def store_and_root(args: argparse.Namespace, config: ClientConfig | None = None)
 def bookkeeper(args: argparse.Namespace) -> Iterator[BookKeeper]:
     with BookKeeper(metadata_uri(args), client_config(args)) as client:
         yield client
-
-
-def stop_signal() -> threading.Event:
-    """An event that SIGINT and SIGTERM set from now on, in place of ending the process."""
-    stopped = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stopped.set())
-    return stopped

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 
 from bk_spark.commands.arguments import Commands, add_log_option, command, host, port
-from bk_spark.commands.connect import bookkeeper, stop_signal
+from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.output import print_record, say
+from bk_spark.commands.program.process import StopSignal
 from bk_spark.dashboard.server import Dashboard
 from bk_spark.telemetry.logging_setup import set_up_logging
 
@@ -37,7 +38,7 @@ def add(commands: Commands) -> None:
 
 def _run(args: argparse.Namespace) -> None:
     """Serve until SIGINT or SIGTERM."""
-    stopped = stop_signal()
+    stopped = StopSignal()
     set_up_logging(args.log_json)
     with bookkeeper(args) as client, Dashboard(client, args.host, args.port, args.allow_host or ()) as dashboard:
         print_record({"url": dashboard.url}, as_json=args.json)

@@ -24,7 +24,7 @@ from bk_spark.bookie.logs.mark import EntryLogRow, LogMark
 from bk_spark.bookie.logs.record import RecordHeader, RecordKind
 from bk_spark.bookie.logs.scan import Gap, ScannedRecord
 from bk_spark.commands.arguments import Commands, group_of
-from bk_spark.commands.output import ProgressBar, Record, print_json
+from bk_spark.commands.output import ProgressBar, Record, print_json, print_line
 from bk_spark.commands.settings import add_settings, bookie_directories, data_dir_command
 from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError
 
@@ -54,7 +54,7 @@ def _print(lines: Callable[[argparse.Namespace], Iterable[Record]], args: argpar
         if args.json:
             print_json(line)
         else:
-            print("  ".join(str(value) if name == "what" else f"{name} {value}" for name, value in line.items()))
+            print_line("  ".join(str(value) if name == "what" else f"{name} {value}" for name, value in line.items()))
 
 
 def _journal(args: argparse.Namespace) -> Iterator[Record]:

@@ -12,7 +12,7 @@ from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.commands.arguments import Commands, Handler, add_password, command, count, group_of, password
 from bk_spark.commands.connect import bookkeeper
-from bk_spark.commands.output import ProgressBar, print_pages, print_record, say
+from bk_spark.commands.output import ProgressBar, print_line, print_pages, print_record, say
 from bk_spark.errors import NoSuchEntryError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
@@ -26,7 +26,8 @@ def add(commands: Commands) -> None:
     listing.add_argument("--first", type=count, default=0, metavar="ID", help="ledgers from this id on (default %(default)s)")
     listing.add_argument("--limit", type=count, metavar="N", help="at most N ledgers (default: all)")
     _ledger_command(group, "show", "one ledger's metadata", _show)
-    read = _ledger_command(group, "read", "one ledger's entries", _read)
+    text = "one ledger's entries: payloads that are text as text, others in hexadecimal behind 0x; with --json in base64"
+    read = _ledger_command(group, "read", text, _read)
     read.add_argument("--first", type=int, default=0, metavar="N", help="first entry (default %(default)s)")
     read.add_argument("--last", type=int, metavar="N", help="last entry, inclusive (default: the last that can be read)")
     read.add_argument("--recover", action="store_true", help="recover the ledger first, if it is open")
@@ -79,7 +80,7 @@ def _read(args: argparse.Namespace) -> None:
             for batch in reader.read(args.first, last):
                 entry_ids = batch.column("entry_id").to_pylist()
                 for entry_id, payload in zip(entry_ids, batch.column("payload").to_pylist(), strict=True):
-                    print(entry_line({}, entry_id, payload, as_json=args.json))
+                    print_line(entry_line({}, entry_id, payload, as_json=args.json))
                 progress.show("entries", entry_ids[-1] + 1 - args.first, last + 1 - args.first)
 
 
@@ -98,14 +99,18 @@ def _delete(args: argparse.Namespace) -> None:
 
 
 def entry_line(place: Mapping[str, object], entry_id: int, payload: bytes, *, as_json: bool) -> str:
-    """One entry: a payload that is text as text, any other in hexadecimal. In JSON ``place`` too, and payloads as base64."""
+    """One entry: a payload that is text as text, any other as 0x and hexadecimal. In JSON ``place`` too, payloads in base64.
+
+    A text that itself begins with 0x is shown as the other ones.
+    """
     if as_json:
         return json.dumps({**place, "entry_id": entry_id, "payload": base64.b64encode(payload).decode()})
     try:
         text = payload.decode()
     except UnicodeDecodeError:
         text = ""
-    return f"{entry_id}\t{text if text and text.isprintable() else payload.hex()}"
+    is_text = text.isprintable() and not text.startswith("0x")
+    return f"{entry_id}\t{text if is_text and (text or not payload) else f'0x{payload.hex()}'}"
 
 
 def _pages(client: BookKeeper, first: int, limit: int | None, progress: ProgressBar) -> Iterator[list[dict[str, object]]]:

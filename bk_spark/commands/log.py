@@ -17,7 +17,7 @@ from bk_spark.commands import log_changes, log_rows
 from bk_spark.commands.arguments import Commands, command, count, group_of
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.log_changes import log_command
-from bk_spark.commands.output import Record, print_json, print_record, print_records, readable, say
+from bk_spark.commands.output import Record, print_json, print_line, print_record, print_records, readable, say
 from bk_spark.errors import ConfigError, NoSuchLogError
 
 _CURSORS = ["cursor", "lag_rows", "lag_bytes", "oldest_unread", "version", "ledger_id", "entry_id", "updated"]
@@ -83,7 +83,7 @@ def _delete(args: argparse.Namespace) -> None:
 
 def _section(title: str, records: Sequence[Record], columns: Sequence[str]) -> None:
     if records:
-        print(f"\n{title}:")
+        print_line(f"\n{title}:")
         print_records(records, columns, as_json=False)
 
 

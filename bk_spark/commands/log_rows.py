@@ -5,11 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
-import os
-import stat
-import sys
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
 from typing import BinaryIO
 
 import pyarrow as pa
@@ -22,10 +18,12 @@ from bk_spark.commands.arguments import OF_A_LOG, Commands, add_password, applic
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.ledger import entry_line
 from bk_spark.commands.log_changes import log_command
-from bk_spark.commands.output import ProgressBar, print_record, print_records, say
+from bk_spark.commands.output import ProgressBar, print_line, print_record, print_records, say
+from bk_spark.commands.program.parser import UsageError
 from bk_spark.commands.row_files.append_files import AppendedFiles, read_files
 from bk_spark.commands.row_files.json_values import plain
 from bk_spark.commands.row_files.named_file import FORMATS, named_files
+from bk_spark.commands.row_files.output_file import output_file
 from bk_spark.commands.row_files.type_names import column_types
 from bk_spark.commands.row_files.written import write_arrow, write_csv, write_json, write_parquet, write_tsv
 from bk_spark.errors import ConfigError, NoSuchLogError, SchemaMismatchError
@@ -36,13 +34,15 @@ SHOWN = 100
 
 def add(group: Commands) -> None:
     read = log_command(group, "read", "one log's rows or entries", _read)
-    formats = read.add_argument("--format", choices=sorted(_WRITERS), help="default: json lines, entries as text")
+    text = "default: by the name of --output, else json lines, and entries as text or, behind 0x, in hexadecimal"
+    formats = read.add_argument("--format", choices=sorted(_WRITERS), help=text)
     formats.metavar = "F"
     read.add_argument("--columns", metavar="A,B", help="only these columns of rows, in this order")
     read.add_argument("--where", metavar="CONDITION", help="only rows for which it holds, such as \"day = '2026-01-31'\"")
-    text = f"at most N rows or entries (default: {SHOWN} for a table and json, all for csv, parquet and arrow)"
+    text = f"at most N rows or entries (default: {SHOWN} for a table and json on stdout, all for the rest and for --output)"
     read.add_argument("--limit", type=count, metavar="N", help=text)
-    read.add_argument("--output", metavar="FILE", help="write there instead of to stdout")
+    text = "write there instead of to stdout, in the format that the name tells, such as .parquet or .csv.gz"
+    read.add_argument("--output", metavar="FILE", help=text)
     add_password(read, OF_A_LOG)
     append = log_command(
         group, "append", "append files as rows, all of them in one commit: every column of every file, or nothing", _append
@@ -71,27 +71,41 @@ def add(group: Commands) -> None:
 
 def _read(args: argparse.Namespace) -> None:
     """Print the first rows or entries, or write all of them."""
-    form = args.format or "json"
-    shown = SHOWN if args.limit is None and form in ("json", "table") else args.limit
+    output = output_file(args.output, args.format)
+    if args.json and args.format not in (None, "json") and output.path is None:
+        raise UsageError(f"--json contradicts --format {args.format}: leave one out")
+    is_shown = output.path is None and output.form in (None, "json", "table")
+    limit = SHOWN if args.limit is None and is_shown else args.limit
     with bookkeeper(args) as client:
         log = client.open_log(args.name, password=password(args))
         content = log.snapshot().content
-        if content is None:
-            return
         if content is Content.ENTRIES and (args.columns or args.where):
             raise ConfigError("log", args.name, "it holds entries: --columns and --where are for rows")
-        if content is Content.ENTRIES and args.format is None:
-            _print_entries(log, shown, args.json)
+        if content is Content.ENTRIES and output.form is None:
+            _print_entries(log, limit, args.json)
             return
         batches, schema = _batches(log, content, args)
-        with _opened(args.output, form) as out:
-            left = _Limited(batches, shown)
-            _WRITERS[form](left, schema, out)
-        if left.is_cut:
-            say(f"only the first {shown} are shown: --limit N shows more")
+        with output.opened() as out:
+            left = _Limited(batches, limit)
+            _WRITERS[output.form or "json"](left, schema, out)
+    if output.path is not None:
+        _tell_written(args, left)
+    elif left.is_cut:
+        say(f"only the first {limit} are shown: --limit N shows more")
 
 
-def _batches(log: Log, content: Content, args: argparse.Namespace) -> tuple[Iterable[pa.RecordBatch], pa.Schema]:
+def _tell_written(args: argparse.Namespace, written: _Limited) -> None:
+    if args.json:
+        record = {"log": args.name, "output": args.output, "rows": written.rows, "has_more": written.is_cut}
+        print_record(record, as_json=True)
+        return
+    more = ", and the log has more: --limit N cuts" if written.is_cut else ""
+    say(f"{written.rows} rows of log '{args.name}' are in {args.output}{more}")
+
+
+def _batches(log: Log, content: Content | None, args: argparse.Namespace) -> tuple[Iterable[pa.RecordBatch], pa.Schema]:
+    if content is None:
+        return [], pa.schema([])
     if content is Content.ENTRIES:
         batches = log.read()
         first = next(batches, None)
@@ -106,18 +120,19 @@ def _print_entries(log: Log, limit: int | None, as_json: bool) -> None:
     for batch in left:
         columns = (batch.column(name).to_pylist() for name in ("ledger_id", "entry_id", "payload"))
         for ledger_id, entry_id, payload in zip(*columns, strict=True):
-            print(entry_line({"ledger_id": ledger_id}, entry_id, payload, as_json=as_json))
+            print_line(entry_line({"ledger_id": ledger_id}, entry_id, payload, as_json=as_json))
     if left.is_cut:
         say(f"only the first {limit} are shown: --limit N shows more")
 
 
 class _Limited:
-    """The first rows of some batches; None for all. ``is_cut`` says afterwards whether there were more."""
+    """The first rows of some batches; None for all. ``rows`` says afterwards how many, ``is_cut`` whether there were more."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch], limit: int | None) -> None:
         self._batches = batches
         self._limit = limit
         self.is_cut = False
+        self.rows = 0
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         left = self._limit
@@ -126,48 +141,16 @@ class _Limited:
                 self.is_cut = True
                 batch = batch.slice(0, left)
             if batch.num_rows:
+                self.rows += batch.num_rows
                 yield batch
             if self.is_cut:
                 return
             left = None if left is None else left - batch.num_rows
 
 
-@contextlib.contextmanager
-def _opened(path: str | None, form: str) -> Iterator[BinaryIO]:
-    if path is None:
-        if form in ("parquet", "arrow") and sys.stdout.isatty():
-            raise ConfigError("--format", form, "it is not for a terminal: give --output FILE, or redirect")
-        sys.stdout.flush()
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
-        return
-    with contextlib.ExitStack() as stack:
-        try:
-            file = stack.enter_context(_replaced(Path(path).resolve()))
-        except OSError as problem:
-            raise ConfigError("--output", path, f"it cannot be written: {problem.strerror}") from None
-        yield file
-
-
-@contextlib.contextmanager
-def _replaced(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of ``path`` once it is whole: what is cut off on the way is never taken for all rows."""
-    if path.exists() and not path.is_file():
-        with path.open("wb") as device:
-            yield device
-        return
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
-    try:
-        with unfinished.open("wb") as file:
-            yield file
-        if path.exists():
-            unfinished.chmod(stat.S_IMODE(path.stat().st_mode))
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
 def _write_table(batches: Iterable[pa.RecordBatch], schema: pa.Schema, out: BinaryIO) -> None:
+    if not schema.names:
+        return
     records = [row for batch in batches for row in plain(batch.to_struct_array())]
     with contextlib.redirect_stdout(_Text(out)):
         print_records(records, schema.names, as_json=False)

@@ -5,11 +5,57 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+import unicodedata
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
+from bk_spark.commands.program.process import give_up
+
 Record = Mapping[str, object]
+
+_ESCAPED = ("Cc", "Cf", "Cs", "Zl", "Zp")
+"""Categories of characters that a terminal obeys, does not show, or cannot be sent."""
+
+
+class OutputError(Exception):
+    """What a command prints cannot be written. ``problem`` says why. What it was to change, it has changed before."""
+
+    def __init__(self, problem: OSError) -> None:
+        super().__init__(str(problem))
+        self.problem = problem
+
+
+@contextmanager
+def writing_output() -> Iterator[None]:
+    """Failures of writing to stdout become OutputErrors: a command makes those of other files its own."""
+    try:
+        yield
+    except OSError as problem:
+        raise OutputError(problem) from None
+
+
+def print_line(line: str = "") -> None:
+    """A line of results on stdout."""
+    with writing_output():
+        print(line)
+
+
+def flush_output() -> None:
+    with writing_output():
+        sys.stdout.flush()
+
+
+def printable(text: str) -> str:
+    """The text, with escapes for what a terminal would obey or not show, such as ``\\x1b`` and ``\\u202e``."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_escaped(one) if unicodedata.category(one) in _ESCAPED else one for one in text)
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode()
 
 
 def print_records(records: Iterable[Record], columns: Sequence[str], *, as_json: bool) -> None:
@@ -44,17 +90,17 @@ def print_record(record: Record, *, as_json: bool) -> None:
     else:
         width = max(len(name) for name in record)
         for name, value in record.items():
-            print(f"{name.ljust(width)}  {_text(value)}")
-    sys.stdout.flush()
+            print_line(f"{name.ljust(width)}  {_text(value)}")
+    flush_output()
 
 
 def print_json(record: Record) -> None:
-    print(json.dumps(record, default=str))
+    print_line(json.dumps(record, default=str))
 
 
 def say(message: str) -> None:
-    """A message to a person: on stderr, apart from what a script reads."""
-    print(message, file=sys.stderr)
+    """A message to a person: on stderr, apart from what a script reads. Lost if nobody reads stderr."""
+    tell(f"{message}\n")
 
 
 def readable(size_bytes: int) -> str:
@@ -94,7 +140,7 @@ class ProgressBar:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self._width:
             self._draw("")
-            print("\r", end="", file=sys.stderr, flush=True)
+            tell("\r")
 
     def _is_due(self) -> bool:
         now_s = time.monotonic()
@@ -104,16 +150,24 @@ class ProgressBar:
         return True
 
     def _draw(self, line: str) -> None:
-        print("\r" + line.ljust(self._width), end="", file=sys.stderr, flush=True)
+        tell("\r" + line.ljust(self._width))
         self._width = max(self._width, len(line))
 
 
 def _print_rows(rows: Iterable[Sequence[str]], widths: Sequence[int]) -> None:
     for row in rows:
-        print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+        print_line("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
+
+
+def tell(text: str) -> None:
+    """Text on stderr, as it is. Lost if nobody reads stderr."""
+    try:
+        print(text, end="", file=sys.stderr, flush=True)
+    except OSError:
+        give_up(sys.stderr)
 
 
 def _text(value: object) -> str:
     if isinstance(value, (list, tuple)):
         return ", ".join(_text(item) for item in value)
-    return "-" if value is None else str(value)
+    return "-" if value is None else printable(str(value))

@@ -16,6 +16,7 @@ import contextlib
 import logging
 import threading
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.replication.auditor import AuditorProcess
@@ -44,7 +45,15 @@ class AutoRecoveryPlace:
     """How bookies are reached: certificates, timeouts."""
 
 
-def run_autorecovery(uri: str, config: AutoRecoveryConfig, place: AutoRecoveryPlace, until: threading.Event) -> bool:
+class Until(Protocol):
+    """As ``threading.Event``."""
+
+    def set(self) -> None: ...
+
+    def wait(self, timeout: float | None = None) -> bool: ...
+
+
+def run_autorecovery(uri: str, config: AutoRecoveryConfig, place: AutoRecoveryPlace, until: Until) -> bool:
     """Take part until ``until`` is set. Returns False if it ended by a failure of its own instead, which is in the log.
 
     Raises ConfigError where there is no cluster, or ``http_port`` is taken, and MetadataUnavailableError at the start.

@@ -26,8 +26,12 @@ SUFFIXES = {
     ".arrows": "arrow",
     ".feather": "arrow",
 }
-_COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
+COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 """Of texts: Parquet and Arrow compress inside."""
+NAME_REMEDY = (
+    f"its name must end in one of {', '.join(SUFFIXES)}, and of texts with {', '.join(COMPRESSIONS)} behind it; "
+    "or give --format"
+)
 
 
 def one_line(problem: Exception) -> str:
@@ -81,15 +85,20 @@ def _named(path: str, form: str | None) -> NamedFile:
         if sys.stdin.isatty():
             raise ConfigError("FILE", path, "standard input is a terminal: pipe an Arrow stream into it")
         return NamedFile(path, "arrow", None, ())
+    named, compression = form_of_name(path)
+    found = form or named
+    if found is None or (compression is not None and found not in TEXT_FORMATS):
+        raise ConfigError("FILE", path, NAME_REMEDY)
+    return NamedFile(path, found, compression, _stamp(path))
+
+
+def form_of_name(path: str) -> tuple[str | None, str | None]:
+    """The format and the compression that a file's name tells, such as ``x.csv.gz``; None for each that it does not tell."""
     end = Path(path).suffix.lower()
-    compression = _COMPRESSIONS.get(end)
+    compression = COMPRESSIONS.get(end)
     if compression is not None:
         end = Path(path).with_suffix("").suffix.lower()
-    found = form or SUFFIXES.get(end)
-    if found is None or (compression is not None and found not in TEXT_FORMATS):
-        known = f"{', '.join(SUFFIXES)}, and of texts with {', '.join(_COMPRESSIONS)} behind it"
-        raise ConfigError("FILE", path, f"its name must end in one of {known}; or give --format")
-    return NamedFile(path, found, compression, _stamp(path))
+    return SUFFIXES.get(end), compression
 
 
 def _stamp(path: str) -> tuple[int, ...]:

@@ -34,6 +34,8 @@ def write_tsv(batches: Batches, schema: pa.Schema, out: BinaryIO) -> None:
 
 
 def write_texts(batches: Batches, schema: pa.Schema, out: BinaryIO, delimiter: str) -> None:
+    if not schema.names:
+        return
     out.write(f"{delimiter.join(_quoted(pa.array(schema.names, pa.string())).to_pylist())}\n".encode())
     for batch in batches:
         columns = [_cells(column, name) for column, name in zip(batch.columns, schema.names, strict=True)]

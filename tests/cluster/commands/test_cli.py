@@ -173,7 +173,7 @@ def test_ledger_show_prints_its_metadata_without_the_password(capsys: pytest.Cap
 
 def test_ledger_read_prints_text_as_text_and_bytes_in_hexadecimal(capsys: pytest.CaptureFixture[str], ledger_id: int) -> None:
     assert main(["ledger", "read", str(ledger_id)]) == 0
-    assert capsys.readouterr().out.splitlines() == ["0\tone", "1\ttwo", "2\t00ff"]
+    assert capsys.readouterr().out.splitlines() == ["0\tone", "1\ttwo", "2\t0x00ff"]
     records = _json(capsys, "ledger", "read", str(ledger_id), "--first", "1", "--last", "1")
     assert records == [{"entry_id": 1, "payload": "dHdv"}]
 

@@ -89,6 +89,38 @@ def test_columns_conditions_and_limits_choose_what_is_printed(log, capsys):
     assert shown.err == ""
 
 
+@pytest.mark.parametrize("name", ["all.parquet", "all.csv", "all.tsv", "all.jsonl", "all.arrow", "all.csv.gz", "all.json.zst"])
+def test_a_file_holds_all_rows_in_the_format_that_its_name_says(log, tmp_path, capsys, name):
+    log.append_rows(pa.table({"id": range(250), "name": ["x"] * 250}))
+    path = tmp_path / name
+    assert run("read", log.name, "--output", str(path), "--json") == 0
+    assert json.loads(capsys.readouterr().out) == {"log": log.name, "output": str(path), "rows": 250, "has_more": False}
+    assert run("append", f"{log.name}-again", str(path), "--create") == 0
+    with BookKeeper(log._logs.store.uri) as client:
+        assert client.open_log(f"{log.name}-again").read_rows().read_all().to_pylist() == log.read_rows().read_all().to_pylist()
+    assert run("read", log.name, "--output", str(path), "--limit", "3") == 0
+    assert "3 rows" in capsys.readouterr().err
+
+
+def test_entries_and_nothing_are_written_to_a_file_too(log, tmp_path, capsys):
+    (tmp_path / "none.csv").write_text("of old")
+    assert run("read", log.name, "--output", str(tmp_path / "none.csv")) == 0
+    assert run("read", log.name, "--output", str(tmp_path / "none.parquet")) == 0
+    assert ((tmp_path / "none.csv").read_text(), parquet.read_table(tmp_path / "none.parquet").num_rows) == ("", 0)
+    with log.open_writer() as writer:
+        writer.append_batch([b"one", b"two"])
+    capsys.readouterr()
+    assert run("read", log.name, "--output", str(tmp_path / "all.parquet")) == 0
+    assert parquet.read_table(tmp_path / "all.parquet").column("payload").to_pylist() == [b"one", b"two"]
+    assert capsys.readouterr().out == ""
+
+
+def test_a_file_that_cannot_be_written_to_its_end_is_named(log, capsys):
+    log.append_rows(pa.table({"id": range(250)}))
+    assert run("read", log.name, "--output", "/dev/full", "--format", "csv") == 1
+    assert "--output is '/dev/full': it cannot be written: No space left on device" in capsys.readouterr().err
+
+
 def test_texts_are_appended_as_the_types_that_the_log_has(log, tmp_path, capsys):
     log.append_rows(pa.table({"id": pa.array([1], pa.int32()), "price": pa.array([1.5], pa.float32()), "name": ["a"]}))
     (tmp_path / "more.csv").write_text("id,price,name\n2,2.5,b\n3,,c\n")
@@ -197,7 +229,7 @@ def test_several_files_are_one_commit_and_an_application_version_goes_in_once(lo
         (("append", "no such log", "broken.jsonl"), "there is no log"),
         (("read", "NAME", "--columns", "price"), "has the columns id"),
         (("read", "NAME", "--where", "id LIKES 1"), "where"),
-        (("read", "NAME", "--output", "/nowhere/at/all"), "it cannot be written"),
+        (("read", "NAME", "--output", "/nowhere/at/all.csv"), "it cannot be written"),
     ],
     ids=str,
 )

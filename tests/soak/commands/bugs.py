@@ -13,7 +13,7 @@ from bk_spark import cli
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.log.log import Log, LogPosition
 from bk_spark.commands import log_rows
-from bk_spark.commands.row_files import append_files
+from bk_spark.commands.row_files import append_files, output_file
 from bk_spark.commands.row_files.csv_source import CsvSource
 from bk_spark.errors import ConfigError, NoSuchLogError
 
@@ -101,7 +101,7 @@ def _in_place() -> None:
         with path.open("wb") as file:
             yield file
 
-    log_rows._replaced = replaced
+    output_file._replaced = replaced
 
 
 def _open_quote() -> None:

@@ -39,7 +39,7 @@ def _command(question: dict[str, object]) -> int:
     words = question["words"]
     assert isinstance(words, list)
     sys.argv = ["bk-spark", *words]
-    return cli.main(words)
+    return cli.main()
 
 
 def _ended(pid: int) -> int | None:
