@@ -73,7 +73,7 @@ class _Append:
     def _opened(self, file: NamedFile) -> Source:
         if file.form == "json":
             return JsonSource(file)
-        return CsvSource(file, self._call.null_values) if file.is_text else TypedSource(file)
+        return CsvSource(file, self._call.null_values, self._in_log) if file.is_text else TypedSource(file)
 
     def reader(self) -> pa.RecordBatchReader:
         types = self._types()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv as python_csv
 import io
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import closing
 from typing import Any, cast
 
@@ -15,6 +15,7 @@ from pyarrow import csv
 
 from bk_spark.commands.row_files import text_values
 from bk_spark.commands.row_files.bad_value import MAX_SHOWN
+from bk_spark.commands.row_files.csv_quotes import OTHER_DELIMITERS, CheckedQuotes, other_delimiter
 from bk_spark.commands.row_files.guessed_types import GuessedColumn
 from bk_spark.commands.row_files.named_file import NamedFile
 from bk_spark.commands.row_files.reading import BLOCK_BYTES, MAX_ROW_BYTES, in_column, reading
@@ -24,17 +25,31 @@ from bk_spark.errors import ConfigError
 class CsvSource:
     """A text whose first row names the columns. A text without quotes may be null, a quoted one never is."""
 
-    def __init__(self, file: NamedFile, null_values: tuple[str, ...]) -> None:
+    def __init__(self, file: NamedFile, null_values: tuple[str, ...], fixed: Container[str] = ()) -> None:
+        """``fixed``: the columns whose types are those of the log."""
         self.file = file
+        self._fixed = fixed
         self._delimiter = "\t" if file.form == "tsv" else ","
         self._convert_nulls = ["", *null_values]
         with reading(file), closing(file.open()) as opened:
             self.names, empty_lines = _header(opened, self._delimiter)
+            self._refuse_no_name()
         self._header_rows = 1 + empty_lines if len(self.names) == 1 else 1
         """An empty line is a row of a file with one column: its null."""
         twice = next((name for name in self.names if self.names.count(name) > 1), None)
         if twice is not None:
             raise ConfigError("FILE", file.path, f"it has the column '{twice}' twice: rename one")
+
+    def _refuse_no_name(self) -> None:
+        """A name that only an accident writes is taken where the log has it."""
+        for place, name in enumerate(self.names, 1):
+            if name in self._fixed:
+                continue
+            if not name.strip():
+                problem = f"column {place} of {len(self.names)} has no name in its first row"
+                raise ValueError(f"{problem}: give it one, or leave it out (a separator at the end, an index without a name)")
+            if "\0" in name:
+                raise ValueError(f"the name {name[:MAX_SHOWN]!r} in its first row has the character NUL: it is no UTF-8 text")
 
     def guess(self, columns: Mapping[str, GuessedColumn]) -> Iterator[int]:
         """Show each of ``columns`` all of its texts; yields numbers of rows on the way."""
@@ -85,7 +100,8 @@ class CsvSource:
         places = [str(place) for place in range(len(self.names))]
         end = uuid.uuid4().hex
         with reading(self.file), closing(self.file.open()) as opened:
-            marked = _WithLastRow(opened, self._delimiter.join([end] * len(places)).encode())
+            checked = CheckedQuotes(opened, self._delimiter)
+            marked = _WithLastRow(checked, self._delimiter.join([end] * len(places)).encode())
             try:
                 read = csv.ReadOptions(use_threads=False, block_size=block_bytes, column_names=places)
                 parse = csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True, ignore_empty_lines=len(places) > 1)
@@ -159,19 +175,31 @@ class _WithLastRow(io.RawIOBase):
 
 def _header(opened: Any, delimiter: str) -> tuple[list[str], int]:
     """The names of the columns, and how many empty lines are before them."""
-    text = io.TextIOWrapper(cast("Any", _Buffered(opened)), "utf-8-sig", "surrogateescape", newline="")
-    for skipped, names in enumerate(python_csv.reader(text, delimiter=delimiter)):
+    checked = CheckedQuotes(opened, delimiter)
+    text = io.TextIOWrapper(cast("Any", _Buffered(checked)), "utf-8-sig", "surrogateescape", newline="")
+    read: list[str] = []
+    lines = (read.append(line) or line for line in text)  # type: ignore[func-returns-value]
+    for skipped, names in enumerate(python_csv.reader(lines, delimiter=delimiter)):
         if names:
             _refuse_no_text(names)
+            if len(names) == 1 and not read[skipped].startswith('"'):
+                _refuse_other_delimiter(names[0])
             return names, skipped
     raise ValueError("it is empty: its first row must name the columns")
+
+
+def _refuse_other_delimiter(name: str) -> None:
+    found = next((one for one in OTHER_DELIMITERS if one in name), None)
+    if found is not None:
+        remedy = f"{other_delimiter(found)}; a column that is called so is to be in quotes"
+        raise ValueError(f"its first row names one column, {name[:MAX_SHOWN]!r}: {remedy}")
 
 
 def _refuse_no_text(names: list[str]) -> None:
     for name in names:
         raw = name.encode("utf-8", "surrogateescape")
         if raw.decode("utf-8", "replace") != name:
-            raise ValueError(f"the name {raw[:MAX_SHOWN]!r} in its first row is not UTF-8")
+            raise ValueError(f"the name {raw[:MAX_SHOWN]!r} in its first row is not UTF-8: convert it to UTF-8 first")
 
 
 class _Buffered(io.BufferedReader):
