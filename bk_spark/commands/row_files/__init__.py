@@ -3,8 +3,7 @@
 ====================== =====================================================================
 append_files.py        many files as one stream of rows
 named_file.py          one file: its format, its compression, and that it did not change
-typed_source.py        reads Parquet and Arrow; csv_source.py and json_source.py read texts
-arrow_streams.py       Arrow streams up to the last byte; whole_files.py: Parquet and Arrow files that are one file each
+typed/                 reads Parquet and Arrow; csv_source.py and json_source.py read texts
 csv_quotes.py          refuses quotes that readers of CSV take for different things
 one_schema.py          the columns of all files of a call, each accounted for
 guessed_types.py       the types of columns that only text files have

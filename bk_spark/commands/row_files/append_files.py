@@ -20,7 +20,7 @@ from bk_spark.commands.row_files.guessed_types import GuessedColumn, merged_type
 from bk_spark.commands.row_files.json_source import JsonSource
 from bk_spark.commands.row_files.named_file import NamedFile, one_line
 from bk_spark.commands.row_files.one_schema import FileColumns, in_schema, one_schema
-from bk_spark.commands.row_files.typed_source import TypedSource
+from bk_spark.commands.row_files.typed.typed_source import TypedSource
 from bk_spark.errors import ConfigError
 from bk_spark.rows.arrow_types import arrow_schema
 from bk_spark.rows.conversion import Conversion

@@ -102,7 +102,7 @@ def test_several_files_with_a_footer_in_one_are_refused(put, first, second):
 def test_where_two_parquet_files_meet_is_found_across_blocks(put, monkeypatch):
     path = put("x.parquet", pages(ids(1)) + pages(ids(2)))
     for block_bytes in (3, 5, 64):
-        monkeypatch.setattr("bk_spark.commands.row_files.whole_files._BLOCK_BYTES", block_bytes)
+        monkeypatch.setattr("bk_spark.commands.row_files.typed.whole_files._BLOCK_BYTES", block_bytes)
         assert f"ends at its byte {len(pages(ids(1)))}," in refusal(path)
 
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from bk_spark.commands.row_files.arrow_streams import ArrowStreams
 from bk_spark.commands.row_files.named_file import STDIN, NamedFile
 from bk_spark.commands.row_files.reading import reading
-from bk_spark.commands.row_files.whole_files import ARROW_MAGIC, open_arrow, open_parquet
+from bk_spark.commands.row_files.typed.arrow_streams import ArrowStreams
+from bk_spark.commands.row_files.typed.whole_files import ARROW_MAGIC, open_arrow, open_parquet
 
 PARQUET_ROWS = 16_384
 """That are read at once."""

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bk_spark.commands.row_files.whole_files import CONTINUATION
+from bk_spark.commands.row_files.typed.whole_files import CONTINUATION
 
 _MAX_METADATA_BYTES = 128 << 20
 """Of one message of a stream. Any four characters of a text are a larger number."""
