@@ -19,9 +19,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from bk_spark.embedded.join import HOST, START_S, STATE_FILE, greeted, read_host
+from bk_spark.embedded.turn import Turn
 from bk_spark.embedded.users import Users
 from bk_spark.errors import BookKeeperError, ConfigError, StorageError
-from bk_spark.local.cluster import LocalCluster
+from bk_spark.local.cluster import LocalCluster, uri_in_use
 from bk_spark.local.place import DataDirectoryInUseError
 from bk_spark.local.refusals import reason_of
 from bk_spark.local.repair import Repair
@@ -36,6 +37,9 @@ FIRST_USER_S = 30.0
 """So long it waits for the first one, which started it and may be slow."""
 
 BACKLOG = 128
+
+LEFTOVERS_S = 5.0
+"""So long the processes of a killed host may take to end, which the keeper kills at once."""
 
 _POLL_S = 0.1
 
@@ -58,20 +62,41 @@ def main() -> int:
 
 
 def _cluster(directory: Path) -> LocalCluster | None:
-    """The cluster, once the directory is free; None if another host serves it."""
-    deadline_s = time.monotonic() + START_S / 2
+    """The cluster, once the directory is free; None if another host serves it.
+
+    Another host may be starting or ending, which takes its time. But if it is this one's turn, no other host is there, and what
+    a killed one left ends at once: then another program has the directory.
+    """
+    now_s = time.monotonic()
+    deadline_s, turn_since_s = now_s + START_S / 2, now_s
+    turn = Turn(directory)
     while True:
-        try:
-            return LocalCluster(BOOKIES, directory)
-        except DataDirectoryInUseError:
-            if greeted(directory) is not None:
-                return None
-            if time.monotonic() >= deadline_s:
-                host = read_host(directory)
-                other = "another local cluster uses it: stop that one, or give its own metadata URI (zk://…)"
-                silent = f"its host, process {host.pid}, does not answer: it may be suspended" if host is not None else ""
-                raise ConfigError("the directory of embedded:", str(directory), silent or other) from None
-            time.sleep(_POLL_S)
+        if turn.take():
+            with suppress(DataDirectoryInUseError):
+                return LocalCluster(BOOKIES, directory)
+        else:
+            turn_since_s = time.monotonic()
+        if greeted(directory) is not None:
+            return None
+        now_s = time.monotonic()
+        if now_s >= turn_since_s + LEFTOVERS_S or now_s >= deadline_s:
+            remedy = _other_program(directory) if turn.take() else _other_host(directory)
+            raise ConfigError("the directory of embedded:", str(directory), remedy)
+        time.sleep(_POLL_S)
+
+
+def _other_host(directory: Path) -> str:
+    host = read_host(directory)
+    if host is None:
+        return "another process starts or ends its cluster, which takes too long: try again"
+    return f"its host, process {host.pid}, does not answer: it may be suspended"
+
+
+def _other_program(directory: Path) -> str:
+    uri = "its own metadata URI (zk://…)"
+    with suppress(BookKeeperError):
+        uri = uri_in_use(directory) or uri
+    return f"another local cluster uses it, such as 'bk-spark local': stop that one, or give {uri}"
 
 
 class _Host:

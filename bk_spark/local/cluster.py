@@ -475,6 +475,16 @@ def _connect(metadata_uri: str, auth: str) -> ZooKeeperStore:
     return connect(metadata_uri, connect_timeout_s=_SESSION_S, session_timeout_s=_SESSION_S, auth=auth)
 
 
+def uri_in_use(directory: Path) -> str:
+    """The metadata URI of the cluster that uses the directory; "" if none has said so. Raises ConfigError, CorruptionError."""
+    place = ClusterDirectory(directory)
+    try:
+        state = read_state(place)
+    finally:
+        place.close()
+    return f"zk://{HOST}:{state.zookeeper_port}{ROOT}" if state.in_use and state.zookeeper_port is not None else ""
+
+
 def _directory(data_dir: str | os.PathLike[str] | None) -> Path:
     if data_dir is None:
         return Path(tempfile.mkdtemp(prefix="bk_spark-"))

@@ -18,7 +18,7 @@ from bk_spark.local.state import STATE_FILE, ClusterState, read_state, write_sta
 WAIT_S = 15.0
 """For a cluster that is about to end: one of ``embedded:DIR`` waits 5 s for further users, and stops within seconds."""
 
-_LEFT_OUT = ("lock", "embedded.json", "embedded.log", "*.creating", "remains-*", "log")
+_LEFT_OUT = ("lock", "embedded.json", "embedded.lock", "embedded.log", "*.creating", "remains-*", "log")
 """Of the running cluster alone. ``log`` is the folder of the logs of each process."""
 
 _POLL_S = 0.1

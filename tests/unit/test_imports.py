@@ -102,8 +102,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "embedded": (),
     "embedded/owners": (),
     "embedded/join": ("errors", "embedded/owners"),
+    "embedded/turn": (),
     "embedded/users": ("embedded/join",),
-    "embedded/host": ("embedded/users", "local"),
+    "embedded/host": ("embedded/turn", "embedded/users", "local"),
     "local": ("bookie/identity", "client/replication", "embedded/owners"),
     "commands": (EVERYTHING,),
     "cli": (EVERYTHING,),
@@ -125,7 +126,17 @@ NEVER = {
 """Taken away again: a state machine takes values of ledger metadata, never calls of the store; and what reads topics of Pulsar
 imports nothing that fences, recovers or writes."""
 
-JOINERS = ("embedded/owners", "embedded/join", "embedded/users", "embedded/host", "local", "commands", "cli", "")
+JOINERS = (
+    "embedded/owners",
+    "embedded/join",
+    "embedded/turn",
+    "embedded/users",
+    "embedded/host",
+    "local",
+    "commands",
+    "cli",
+    "",
+)
 """What joins both sides uses the machine directly."""
 
 USES = {

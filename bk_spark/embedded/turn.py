@@ -1,0 +1,46 @@
+"""Whose turn it is to be the host of a directory: ``<DIR>/embedded.lock``, which one process at a time has locked.
+
+A host takes its turn before it opens the cluster, and has it until its process has ended, whatever ends it. So while a host has
+its turn and finds the cluster locked, no other host is there: another program runs the cluster.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+TURN_FILE = "embedded.lock"
+
+
+class Turn:
+    """Of this process. It lasts until the process ends."""
+
+    def __init__(self, directory: Path) -> None:
+        self._path = directory / TURN_FILE
+        self._descriptor = -1
+
+    def take(self) -> bool:
+        """Whether this process has its turn, in the directory that the path leads to by now. Raises OSError."""
+        if self._descriptor >= 0 and self._is_there():
+            return True
+        self.close()
+        self._descriptor = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.close()
+            return False
+        return self._is_there()
+
+    def close(self) -> None:
+        """Give it up."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _is_there(self) -> bool:
+        try:
+            return os.path.samestat(os.fstat(self._descriptor), os.stat(self._path))
+        except FileNotFoundError:
+            return False

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bk_spark.embedded import host
+from bk_spark.embedded.turn import TURN_FILE, Turn
+from bk_spark.errors import ConfigError
+from bk_spark.local.place import DataDirectoryInUseError
+
+
+class Clock:
+    """Time passes while somebody sleeps."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.now_s = 1000.0
+        monkeypatch.setattr(host, "time", self)
+
+    def monotonic(self) -> float:
+        return self.now_s
+
+    def sleep(self, pause_s: float) -> None:
+        self.now_s += pause_s
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    return Clock(monkeypatch)
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[Turn]:
+    """The turn of another host."""
+    turn = Turn(tmp_path)
+    yield turn
+    turn.close()
+
+
+def in_use(clock: Clock, until_s: float = float("inf")) -> Any:
+    def open_cluster(bookies: int, directory: Path) -> str:
+        if clock.now_s < until_s:
+            raise DataDirectoryInUseError("data_dir", str(directory), "in use")
+        return "cluster"
+
+    return open_cluster
+
+
+def test_one_host_at_a_time_has_its_turn_in_a_directory(tmp_path: Path, other: Turn) -> None:
+    assert other.take()
+    assert other.take()
+    late = Turn(tmp_path)
+    assert not late.take()
+    other.close()
+    assert late.take()
+    late.close()
+
+
+def test_a_turn_is_that_of_the_directory_which_the_path_leads_to(tmp_path: Path, other: Turn) -> None:
+    assert other.take()
+    (tmp_path / TURN_FILE).unlink()
+    late = Turn(tmp_path)
+    assert late.take()
+    assert not other.take()
+    late.close()
+
+
+def test_a_directory_that_another_program_uses_is_refused_within_seconds_with_the_clusters_uri(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host, "LocalCluster", in_use(clock))
+    (tmp_path / "cluster.json").write_text('{"version": 1, "zookeeper_port": 2181, "in_use": true}')
+    with pytest.raises(ConfigError, match=r"another local cluster uses it.* or give zk://127.0.0.1:2181/ledgers"):
+        host._cluster(tmp_path)
+    assert clock.now_s - 1000.0 < 6.0
+
+
+@pytest.mark.parametrize("content", [None, "{}", '{"version": 1, "zookeeper_port": 2181}'])
+def test_without_its_uri_the_program_is_named_all_the_same(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, content: str | None
+) -> None:
+    monkeypatch.setattr(host, "LocalCluster", in_use(clock))
+    if content is not None:
+        (tmp_path / "cluster.json").write_text(content)
+    with pytest.raises(ConfigError, match="stop that one, or give its own metadata URI"):
+        host._cluster(tmp_path)
+
+
+def test_what_a_killed_host_left_is_waited_for(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "LocalCluster", in_use(clock, until_s=1003.0))
+    assert host._cluster(tmp_path) == "cluster"
+
+
+def test_a_host_that_ends_slowly_is_waited_for_and_then_what_it_left(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, other: Turn
+) -> None:
+    other.take()
+
+    def sleep(pause_s: float) -> None:
+        clock.now_s += pause_s
+        if clock.now_s >= 1040.0:
+            other.close()
+
+    monkeypatch.setattr(clock, "sleep", sleep)
+    monkeypatch.setattr(host, "LocalCluster", in_use(clock, until_s=1042.0))
+    assert host._cluster(tmp_path) == "cluster"
+
+
+def test_a_host_that_stands_still_is_told_after_a_minute(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, other: Turn
+) -> None:
+    other.take()
+    monkeypatch.setattr(host, "LocalCluster", in_use(clock))
+    with pytest.raises(ConfigError, match="another process starts or ends its cluster"):
+        host._cluster(tmp_path)
+    assert clock.now_s - 1000.0 >= 60.0
+
+
+def test_a_host_that_serves_meanwhile_is_left_to_it(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, other: Turn
+) -> None:
+    other.take()
+    monkeypatch.setattr(host, "greeted", lambda _: "joined" if clock.now_s > 1010.0 else None)
+    assert host._cluster(tmp_path) is None
