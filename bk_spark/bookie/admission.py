@@ -49,7 +49,7 @@ from bk_spark.wire.messages import (
 MAX_REFUSED = 1_000
 """So many ledgers are remembered whose key requests did not have. The others are asked for again."""
 
-ORDERED = "an operator ordered it ('bk-spark bookie read-only off' ends it)"
+ORDERED = "an operator ordered it ('bk-spark bookie read-only off BOOKIE_ID' ends it)"
 
 _REFUSALS = {
     Status.WRONG_BOOKIE: "this is bookie {bookie}",

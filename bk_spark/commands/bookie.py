@@ -203,7 +203,7 @@ def _await_end(
         if figures.get("is_running"):
             idle_since_s = time.monotonic()
         elif figures.get("is_suspended"):
-            raise ConfigError("bookie", bookie_id, "it is suspended: run 'bk-spark bookie gc resume' first")
+            raise ConfigError("bookie", bookie_id, f"it is suspended: run 'bk-spark bookie gc resume {bookie_id}' first")
         elif time.monotonic() - idle_since_s > BEGIN_S:
             raise ConfigError("bookie", bookie_id, "the run did not go through: its log says why")
         if "logs_compacted" in figures:

@@ -40,8 +40,8 @@ def add(commands: Commands) -> None:
     text = "after the metadata store went back to an older copy: have new ledger ids above all that bookies hold; see its page"
     raise_ids = command(group, "raise-ledger-ids", text, _raise_ledger_ids)
     text = (
-        "the highest ledger id of the bookies that do not answer ('bk-spark inspect index' shows it of a bookie that was "
-        "stopped; one that was killed may hold higher ones in its journal: start it instead)"
+        "the highest ledger id of the bookies that do not answer ('bk-spark inspect index --data-dir D' shows it of a "
+        "bookie that was stopped; one that was killed may hold higher ones in its journal: start it instead)"
     )
     raise_ids.add_argument("--held", type=int, metavar="ID", help=text)
     _add_local(commands)
@@ -57,7 +57,7 @@ def _add_local(commands: Commands) -> None:
     add_log_option(local)
     text = "with TLS: an authority and certificates are made in the data directory"
     local.add_argument("--tls", action="store_true", help=text)
-    text = "without the bookies, for repairs that need ZooKeeper, such as 'bk-spark cookie fix'"
+    text = "without the bookies, for repairs that need ZooKeeper, such as 'bk-spark cookie fix BOOKIE_ID --data-dir D'"
     local.add_argument("--zookeeper-only", action="store_true", help=text)
     group = local.add_subparsers(title="commands", metavar="COMMAND", required=False)
     text = "copy the directory of a local cluster or of embedded:DIR that nobody uses: a cluster of its own with the same rows"
@@ -114,8 +114,8 @@ def _raise_ledger_ids(args: argparse.Namespace) -> None:
         silent = [bookie_id for bookie_id, highest in held.items() if highest is None]
         if silent and args.held is None:
             remedy = (
-                "start them, or give with --held the highest ledger id that they hold ('bk-spark inspect index' shows it of a "
-                "bookie that was stopped, not killed)"
+                "start them, or give with --held the highest ledger id that they hold ('bk-spark inspect index --data-dir D' "
+                "shows it of a bookie that was stopped, not killed)"
             )
             raise ConfigError("bookies that do not answer", ", ".join(silent), remedy)
         highest = max([-1 if args.held is None else args.held, *(one for one in held.values() if one is not None)])

@@ -44,7 +44,9 @@ def add(commands: Commands) -> None:
         ),
     ):
         parser = command(group, name, text, handler)
-        parser.add_argument("bookie_id", type=valid_bookie_id, metavar="BOOKIE_ID", help="as 'bk-spark bookie id' prints it")
+        parser.add_argument(
+            "bookie_id", type=valid_bookie_id, metavar="BOOKIE_ID", help="as 'bk-spark bookie id --data-dir D' prints it"
+        )
         if name != "delete":
             is_fix = name == "fix"
             parser.add_argument("--data-dir", type=directory, metavar="D", required=is_fix, help="the bookie's directory")

@@ -30,7 +30,7 @@ SHOWN = 20
 REPLICATE_TEXT = (
     "copy everything that a bookie held which is gone for good to other bookies, as a Spark job: for very many ledgers, beside "
     "or instead of AutoRecovery. It ends when no ledger names the bookie, may be repeated after any failure, and leaves the "
-    "bookie's cookie, which 'bk-spark bookie decommission' then removes"
+    "bookie's cookie, which 'bk-spark bookie decommission BOOKIE_ID' then removes"
 )
 DECOMMISSION_TEXT = (
     "have other bookies take over everything that a bookie holds, then remove it from the cluster. It may be dead, or run: "
@@ -42,7 +42,7 @@ def add(commands: Commands) -> None:
     parser = command(commands, "replicate", "copy what a lost bookie held to other bookies, as a Spark job", _replicate)
     parser.description = REPLICATE_TEXT
     parser.add_argument(
-        "bookie_id", type=valid_bookie_id, metavar="BOOKIE_ID", help="the lost bookie, as 'bk-spark ledger show' names it"
+        "bookie_id", type=valid_bookie_id, metavar="BOOKIE_ID", help="the lost bookie, as 'bk-spark ledger show ID' names it"
     )
     parser.add_argument("--master", default="local[*]", metavar="URL", help="where Spark runs the job (default %(default)s)")
     text = "also a bookie that is registered; make it read-only first, or writers choose it again"

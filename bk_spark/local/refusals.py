@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bk_spark.errors import BookKeeperError, ProcessFailedError
 
-_FIX = "bk-spark cookie fix"
+_FIX = "cookie fix"
 _PROGRAM = "bk-spark: "
 
 
@@ -29,7 +29,7 @@ class RefusedBookie:
         text = f"the cluster serves without {who}: {self.reason}"
         if _FIX not in self.reason or not self.bookie_id:
             return text
-        return f"{text} (here: {_FIX} {self.bookie_id} --data-dir {self.data_dir} --metadata {metadata_uri})"
+        return f"{text} (here: bk-spark {_FIX} {self.bookie_id} --data-dir {self.data_dir} --metadata {metadata_uri})"
 
 
 def reason_of(problem: BookKeeperError) -> str:

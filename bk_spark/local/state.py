@@ -56,7 +56,8 @@ def check_snapshot(state: ClusterState, place: ClusterDirectory) -> None:
     if state.in_use and state.is_copied(place.mark):
         remedy = (
             "it is a copy that was made while the original was in use, or had not ended properly, so confirmed rows may be "
-            f"missing: make one with 'bk-spark local copy', or take it as it is with 'bk-spark local accept-copy {place.path}'"
+            "missing: make one with 'bk-spark local copy FROM TO', or take it as it is with "
+            f"'bk-spark local accept-copy {place.path}'"
         )
         raise ConfigError("data_dir", str(place.path), remedy)
 

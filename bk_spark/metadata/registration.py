@@ -401,5 +401,5 @@ def no_cookie(bookie_id: str, store: MetadataStore) -> ConfigError:
     return ConfigError(
         "the bookie id",
         bookie_id,
-        f"there is no cookie of it in {store.uri}: 'bk-spark bookie list' and 'bk-spark ledger show' print bookies' ids",
+        f"there is no cookie of it in {store.uri}: 'bk-spark bookie list' and 'bk-spark ledger show ID' print bookies' ids",
     )

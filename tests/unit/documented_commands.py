@@ -14,7 +14,7 @@ from bk_spark.cli import build_parser
 
 _BLOCK = re.compile(r"^( *)```(\w*)\n(.*?)^\1```", re.MULTILINE | re.DOTALL)
 _INLINE = re.compile(r"`([^`\n]+)`")
-_PLACES = {"PORT": "3181", "ID": "7", "N": "7", "LEDGER[:ENTRY]": "7:1"}
+_PLACES = {"PORT": "3181", "ITS_PORT": "3181", "ID": "7", "N": "7", "LEDGER[:ENTRY]": "7:1"}
 """What stands for a number."""
 
 

@@ -34,6 +34,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.identity import cookie_file
 from bk_spark.bookie.identity.boot_file import NO_INDEX, BootPhase, BootRecord, write_boot
@@ -91,6 +92,10 @@ class Boot:
     @property
     def bookie_id(self) -> str:
         return self._identity.bookie_id
+
+    @property
+    def directories(self) -> Directories:
+        return self._identity.directories
 
     @property
     def number(self) -> int:
@@ -185,7 +190,7 @@ def fix_cookies(identity: Identity, metadata: MetadataPlace, disk: Disk) -> tupl
     if address is not None:
         where = f"registered at {address.place}"
         raise ConfigError(f"bookie {identity.bookie_id}", where, "stop it, or wait for its session to expire")
-    repaired = tuple(str(mismatch.error) for mismatch in identity.mismatches)
+    repaired = tuple(f"{mismatch.place}: {mismatch.problem}" for mismatch in identity.mismatches)
     former = _former(identity)
     if _lost_directories(identity):
         former = replace(former, phase=BootPhase.RUNNING, skipped_journal=True)

@@ -37,6 +37,7 @@ import logging
 
 from bk_spark.bookie.identity.boot import Boot, MetadataPlace
 from bk_spark.bookie.identity.cookie_file import CookieZnode, StoredCookie, read_znode, write_znode
+from bk_spark.bookie.identity.fix_command import fix_command
 from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError
 
 logger = logging.getLogger(__name__)
@@ -51,19 +52,19 @@ def move_epoch(boot: Boot, metadata: MetadataPlace) -> None:
     """
     wanted = boot.begin_epoch()
     found = read_znode(metadata.store, metadata.znodes, boot.bookie_id)
-    if _may_move(boot, wanted, found):
+    if _may_move(boot, metadata, wanted, found):
         write_znode(metadata.store, metadata.znodes, wanted, found)
     boot.confirm_epoch()
 
 
-def _may_move(boot: Boot, wanted: StoredCookie, found: CookieZnode | None) -> bool:
+def _may_move(boot: Boot, metadata: MetadataPlace, wanted: StoredCookie, found: CookieZnode | None) -> bool:
     """Whether the znode is to be changed. False: it holds the wanted epoch already."""
     cookie = f"the cookie of bookie {boot.bookie_id}"
     if found is None:
-        raise ConfigError(cookie, "missing", f"the bookie was removed from the cluster: {_start_again(boot)}")
+        raise ConfigError(cookie, "missing", f"the bookie was removed from the cluster: {_start_again(boot, metadata)}")
     stored = found.cookie
     if stored is None:
-        raise CorruptionError(cookie, f"{found.damage}; {_start_again(boot)}")
+        raise CorruptionError(cookie, f"{found.damage}; {_start_again(boot, metadata)}")
     if stored.boot == wanted.boot:
         return False
     if not (stored.boot.is_before(wanted.boot) and _is_earlier(boot, stored)):
@@ -78,8 +79,9 @@ def _may_move(boot: Boot, wanted: StoredCookie, found: CookieZnode | None) -> bo
     return True
 
 
-def _start_again(boot: Boot) -> str:
-    return f"stop it; if it is to stay, run 'bk-spark cookie fix {boot.bookie_id}' and start it again"
+def _start_again(boot: Boot, metadata: MetadataPlace) -> str:
+    fix = fix_command(boot.bookie_id, boot.directories, metadata.store.uri)
+    return f"stop it; if it is to stay, run '{fix}' and start it again"
 
 
 def _is_earlier(boot: Boot, stored: StoredCookie) -> bool:

@@ -24,12 +24,13 @@ from bk_spark.bookie.disk import TEMPORARY_SUFFIX, Disk
 from bk_spark.bookie.identity import cookie_file
 from bk_spark.bookie.identity.boot_file import BOOT_FILE, BootRecord, read_boot
 from bk_spark.bookie.identity.cookie_file import DATA, BootNumber, Cookie, CookieZnode, StoredCookie
+from bk_spark.bookie.identity.fix_command import BOOKIE_ID, fix_command
 from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError
 from bk_spark.metadata.registration import RESTORE, check_layout, instance_id, is_initialised
 from bk_spark.metadata.store import MetadataStore
 from bk_spark.metadata.znodes import Znodes
 
-FORMAT_FIRST = "'bk-spark bookie format' makes a bookie of an empty directory"
+FORMAT_FIRST = "'bk-spark bookie format --data-dir D' makes a bookie of an empty directory"
 NO_CONTENT = {BOOT_FILE, "lost+found"}
 """Names in a directory that counts as empty: an interrupted repair leaves the first, a new file system the second."""
 
@@ -62,6 +63,8 @@ class Mismatch:
 
     place: str
     """The directory, or the metadata store."""
+    problem: str
+    """What is wrong there, without a way out."""
     error: BookKeeperError
     """What a start without a repair raises."""
     is_loss: bool = True
@@ -125,15 +128,16 @@ def examine(
     check_layout(store, znodes)
     instance = instance_id(store, znodes)
     roots = tuple(_look(path, uses, disk) for path, uses in cookie_file.root_uses(directories).items())
-    found_id = _bookie_id(roots, bookie_id)
+    found_id = _bookie_id(roots, bookie_id, fix_command(BOOKIE_ID, directories, store.uri))
+    fix = fix_command(found_id, directories, store.uri)
     for root in roots:
         _check_owner(root, found_id, instance, store.uri)
     znode = cookie_file.read_znode(store, znodes, found_id)
     if znode is not None and znode.cookie is not None:
         _check_stored(znode.cookie, found_id, instance, store.uri)
-        mismatches = (*_of_places(roots, znode.cookie), *_of_boots(roots, znode.cookie))
+        mismatches = (*_of_places(roots, znode.cookie, fix), *_of_boots(roots, znode.cookie, fix))
     else:
-        mismatches = (_of_znode(found_id, znode, store.uri),)
+        mismatches = (_of_znode(found_id, znode, store.uri, fix),)
     return Identity(found_id, instance, directories, roots, znode, tuple(mismatches))
 
 
@@ -150,7 +154,8 @@ def examine_alone(directories: Directories, disk: Disk) -> Identity:
         _check_owner(root, data.cookie.bookie_id, data.cookie.instance_id, f"that of {data.path}")
     boot = latest([root.record.confirmed for root in roots if root.cookie is not None and root.record is not None])
     listed = StoredCookie(data.cookie.bookie_id, data.cookie.instance_id, data.cookie.places, boot or BootNumber(0, ""), "")
-    mismatches = (*_of_places(roots, listed), *_of_boots(roots, listed))
+    fix = fix_command(listed.bookie_id, directories)
+    mismatches = (*_of_places(roots, listed, fix), *_of_boots(roots, listed, fix))
     return Identity(listed.bookie_id, listed.instance_id, directories, roots, None, mismatches)
 
 
@@ -176,8 +181,11 @@ def _look(path: Path, uses: tuple[str, ...], disk: Disk) -> Root:
     return Root(path, uses, cookie, record, damage, "" if cookie is not None else content_of(path, disk))
 
 
-def _bookie_id(roots: tuple[Root, ...], named: str | None) -> str:
-    """The bookie that the directories belong to: as the data directory says, else another directory, else the operator."""
+def _bookie_id(roots: tuple[Root, ...], named: str | None, fix: str) -> str:
+    """The bookie that the directories belong to: as the data directory says, else another directory, else the operator.
+
+    ``fix`` is the command that repairs, here and below.
+    """
     for root in roots:
         if root.cookie is not None:
             if named not in (None, root.cookie.bookie_id):
@@ -186,8 +194,8 @@ def _bookie_id(roots: tuple[Root, ...], named: str | None) -> str:
     if named is not None:
         return named
     if roots[0].damage is not None:
-        raise _with_way_out(roots[0].damage, "BOOKIE_ID")
-    way_out = "'bk-spark cookie fix BOOKIE_ID' gives it to a bookie that has lost its disk"
+        raise _with_way_out(roots[0].damage, fix)
+    way_out = f"'{fix}' gives it to a bookie that has lost its disk"
     raise roots[0].wrong(f"it is not formatted: {FORMAT_FIRST}, and {way_out}")
 
 
@@ -215,17 +223,20 @@ def _check_stored(stored: StoredCookie, bookie_id: str, instance: str, uri: str)
         )
 
 
-def _of_znode(bookie_id: str, znode: CookieZnode | None, uri: str) -> Mismatch:
+def _of_znode(bookie_id: str, znode: CookieZnode | None, uri: str, fix: str) -> Mismatch:
     if znode is not None and znode.damage is not None:
-        return Mismatch(uri, _with_way_out(znode.damage, bookie_id), is_automatic=False)
-    remedy = (
-        f"bookie {bookie_id} has no cookie there, it was removed from the cluster: format an empty directory instead, or, "
-        f"if it is to come back as a bookie that lost its disks, run 'bk-spark cookie fix {bookie_id}'"
-    )
-    return Mismatch(uri, ConfigError("the metadata store", uri, remedy), is_automatic=False)
+        return _of_damage(uri, znode.damage, fix)
+    problem = f"bookie {bookie_id} has no cookie there, it was removed from the cluster"
+    way_out = f"format an empty directory instead, or, if it is to come back as a bookie that lost its disks, run '{fix}'"
+    error = ConfigError("the metadata store", uri, f"{problem}: {way_out}")
+    return Mismatch(uri, problem, error, is_automatic=False)
 
 
-def _of_places(roots: tuple[Root, ...], stored: StoredCookie) -> Iterator[Mismatch]:
+def _of_damage(place: str, damage: CorruptionError, fix: str) -> Mismatch:
+    return Mismatch(place, str(damage), _with_way_out(damage, fix), is_automatic=False)
+
+
+def _of_places(roots: tuple[Root, ...], stored: StoredCookie, fix: str) -> Iterator[Mismatch]:
     """The differences between the directories and the list of them in the metadata store."""
     known = {place.use: place.directory_id for place in stored.places}
     configured = {use for root in roots for use in root.uses}
@@ -236,41 +247,43 @@ def _of_places(roots: tuple[Root, ...], stored: StoredCookie) -> Iterator[Mismat
             raise ConfigError(what, "not named by the settings", f"{order}, and an empty one in the place of one that is lost")
     for root in roots:
         if root.damage is not None:
-            yield Mismatch(str(root.path), _with_way_out(root.damage, stored.bookie_id), is_automatic=False)
+            yield _of_damage(str(root.path), root.damage, fix)
         elif root.cookie is None:
-            yield _unformatted(root, known, stored.bookie_id)
+            yield _unformatted(root, known, stored.bookie_id, fix)
         else:
-            yield from _of_cookie(root, root.cookie, known, stored)
+            yield from _of_cookie(root, root.cookie, known, stored, fix)
 
 
-def _of_cookie(root: Root, cookie: Cookie, known: dict[str, str], stored: StoredCookie) -> Iterator[Mismatch]:
+def _of_cookie(root: Root, cookie: Cookie, known: dict[str, str], stored: StoredCookie, fix: str) -> Iterator[Mismatch]:
     moved = sorted(set(cookie.uses) - set(root.uses))
     if moved:
-        remedy = (
-            f"it was the directory of {' and '.join(moved)} too, for which there is another one now: take the setting back, "
-            f"or lose what is there and repair it from the other replicas by 'bk-spark cookie fix {stored.bookie_id}'"
-        )
-        yield Mismatch(str(root.path), root.wrong(remedy), is_automatic=False)
+        problem = f"it was the directory of {' and '.join(moved)} too, for which there is another one now"
+        way_out = f"take the setting back, or lose what is there and repair it from the other replicas by '{fix}'"
+        yield Mismatch(str(root.path), problem, root.wrong(f"{problem}: {way_out}"), is_automatic=False)
     if any(known.get(use) != cookie.directory_id for use in root.uses):
         taker = f"another directory has taken its place at bookie {stored.bookie_id}"
         raise root.wrong(f"{taker}: name that one, or empty this one")
     if DATA in root.uses and cookie.places != stored.places:
-        remedy = f"it names other directories of bookie {stored.bookie_id} than the metadata store: {_fix(stored.bookie_id)}"
-        yield Mismatch(str(root.path), ConfigError("the cookie of the data directory", str(root.path), remedy))
+        problem = f"it names other directories of bookie {stored.bookie_id} than the metadata store"
+        error = ConfigError("the cookie of the data directory", str(root.path), f"{problem}: {_if_lost(fix)}")
+        yield Mismatch(str(root.path), problem, error)
 
 
-def _unformatted(root: Root, known: dict[str, str], bookie_id: str) -> Mismatch:
+def _unformatted(root: Root, known: dict[str, str], bookie_id: str, fix: str) -> Mismatch:
     is_new = not any(use in known for use in root.uses)
     if root.content:
-        remedy = f"it has no cookie and is not empty, it holds {root.content!r}: name the right directory, or {_fix(bookie_id)}"
+        problem = f"it has no cookie and is not empty, it holds {root.content!r}"
+        way_out = f"name the right directory, or {_if_lost(fix)}"
     elif is_new:
-        remedy = f"it is new to bookie {bookie_id}: run 'bk-spark cookie fix {bookie_id}' to add it"
+        problem, way_out = f"it is new to bookie {bookie_id}", f"run '{fix}' to add it"
     else:
-        remedy = f"it is empty, and bookie {bookie_id} had files there: mount the right disk, or {_fix(bookie_id)}"
-    return Mismatch(str(root.path), root.wrong(remedy), is_loss=not is_new, is_automatic=not root.content)
+        problem = f"it is empty, and bookie {bookie_id} had files there"
+        way_out = f"mount the right disk, or {_if_lost(fix)}"
+    error = root.wrong(f"{problem}: {way_out}")
+    return Mismatch(str(root.path), problem, error, is_loss=not is_new, is_automatic=not root.content)
 
 
-def _of_boots(roots: tuple[Root, ...], stored: StoredCookie) -> Iterator[Mismatch]:
+def _of_boots(roots: tuple[Root, ...], stored: StoredCookie, fix: str) -> Iterator[Mismatch]:
     """Roots that missed a boot, or whose boot the metadata store does not know."""
     for root in roots:
         if root.cookie is None or root.damage is not None or (root.record is not None and root.record.fits(stored.boot)):
@@ -278,24 +291,24 @@ def _of_boots(roots: tuple[Root, ...], stored: StoredCookie) -> Iterator[Mismatc
         found = None if root.record is None else root.record.confirmed
         is_ahead = found is not None and stored.boot.is_before(found)
         if is_ahead:
-            remedy = (
-                f"the metadata store knows bookie {stored.bookie_id} up to boot {stored.boot.shown} only, so it was restored "
-                f"from an older state: bring back the right one, or run 'bk-spark cookie fix {stored.bookie_id}' for this one"
-            )
+            problem = f"the metadata store knows bookie {stored.bookie_id} up to boot {stored.boot.shown} only"
+            way_out = f"so it was restored from an older state: bring back the right one, or run '{fix}' for this one"
         else:
-            remedy = (
-                f"the last boot of bookie {stored.bookie_id} was number {stored.boot.shown}, so {root.path} is a copy, or was "
-                f"restored from an older state: bring back the right disk, or {_fix(stored.bookie_id)}"
+            problem = f"the last boot of bookie {stored.bookie_id} was number {stored.boot.shown}"
+            way_out = (
+                f"so {root.path} is a copy, or was restored from an older state: bring back the right disk, or {_if_lost(fix)}"
             )
-        error = ConfigError(f"the boot number of the {root.name}", "missing" if found is None else found.shown, remedy)
+        number = "missing" if found is None else found.shown
+        error = ConfigError(f"the boot number of the {root.name}", number, f"{problem}, {way_out}")
+        problem = f"its boot number is {number}, and {problem}"
         # Ahead within one boot: the store went back, and nothing shows that the disk did, too.
         is_loss = not (is_ahead and found is not None and found.is_same_boot(stored.boot))
-        yield Mismatch(str(root.path), error, is_loss=is_loss, is_automatic=not is_ahead)
+        yield Mismatch(str(root.path), problem, error, is_loss=is_loss, is_automatic=not is_ahead)
 
 
-def _with_way_out(damage: CorruptionError, bookie_id: str) -> CorruptionError:
-    return CorruptionError(damage.what, f"{damage.problem}; bring back a good copy of it, or {_fix(bookie_id)}")
+def _with_way_out(damage: CorruptionError, fix: str) -> CorruptionError:
+    return CorruptionError(damage.what, f"{damage.problem}; bring back a good copy of it, or {_if_lost(fix)}")
 
 
-def _fix(bookie_id: str) -> str:
-    return f"if its content is lost, run 'bk-spark cookie fix {bookie_id}', then it is repaired from the other replicas"
+def _if_lost(fix: str) -> str:
+    return f"if its content is lost, run '{fix}', then it is repaired from the other replicas"

@@ -31,7 +31,7 @@ from bk_spark.errors import ConfigError, CorruptionError
 
 INDEX_FILE = "ledgers.sqlite"
 GENERATION_FILE = "generation"
-WAY_OUT = "bring back the right one, or run 'bk-spark bookie rebuild-index', which makes a new index from the logs"
+WAY_OUT = "bring back the right one, or run 'bk-spark bookie rebuild-index --data-dir D', which makes a new index from the logs"
 
 
 class SqliteIndex(VerifiedIndex):

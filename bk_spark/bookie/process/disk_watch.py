@@ -155,7 +155,7 @@ class DiskWatch:
         if not state.problem:
             return "there is space again: the bookie takes adds"
         needed = f"{self._watermarks.usage_high:.0%} full at most, {self._watermarks.reserve_bytes >> 20} MiB free at least"
-        ways = "delete ledgers and run 'bk-spark bookie gc run', make the disks larger"
+        ways = "delete ledgers and run 'bk-spark bookie gc run BOOKIE_ID', make the disks larger"
         remedy = f"{ways}, or lower write_cache_bytes and sync_queue_bytes"
         what = "takes not even the adds of recoveries" if state.is_exhausted else "is read-only"
         return f"the bookie {what}, {state.problem} ({needed}): {remedy}"

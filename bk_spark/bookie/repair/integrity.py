@@ -120,7 +120,7 @@ class Integrity(BackgroundTask[IntegrityStatus]):
         """
         limbo = self._bookie.limbo
         if limbo is None or ledger_id not in limbo.unsettled:
-            raise ConfigError("ledger", ledger_id, "limbo does not wait for it: see 'bk-spark bookie limbo'")
+            raise ConfigError("ledger", ledger_id, "limbo does not wait for it: see 'bk-spark bookie limbo BOOKIE_ID'")
         self._repair.fence_only(ledger_id)
         with self._changed:
             self._bookie.admission.settle(ledger_id)

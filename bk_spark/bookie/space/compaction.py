@@ -123,7 +123,7 @@ class Compaction:
             return False
         for reading in unclear:
             if not self._end(reading, copying, done):
-                remedy = "it is kept; stop this bookie and run 'bk-spark bookie sanity'"
+                remedy = "it is kept; stop this bookie and run 'bk-spark bookie sanity --data-dir D'"
                 logger.error("entry log %d counts as live, and no row of the index points to it: %s", reading.file_id, remedy)
         return is_compacted
 

@@ -167,7 +167,7 @@ class _Replication:
         with contextlib.suppress(NoNodeError):
             self._client.metadata_store.get(self._client.znodes.cookie(self._plan.bookie_id))
             return
-        remedy = "no ledger names it and it has no cookie: see 'bk-spark bookie list' and 'bk-spark ledger show'"
+        remedy = "no ledger names it and it has no cookie: see 'bk-spark bookie list' and 'bk-spark ledger show ID'"
         raise ConfigError("the bookie to re-replicate", self._plan.bookie_id, remedy)
 
 

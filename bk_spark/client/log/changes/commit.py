@@ -125,7 +125,9 @@ class _Commit:
         if not self._reply_lost:
             return problem
         text = f"{problem.problem}; whether the commit of write job {self._job.job_id} to log '{self._log_name}' took effect"
-        return MetadataUnavailableError(problem.uri, text + " is unknown, 'bk-spark log show' tells once the store is back")
+        return MetadataUnavailableError(
+            problem.uri, text + " is unknown, 'bk-spark log show NAME' tells once the store is back"
+        )
 
     def _try(self) -> LogVersion:
         state = self._jobs.state(self._job)
@@ -200,7 +202,7 @@ class _Commit:
         if state is not None and state.version is not None:
             return StoreError(self._jobs.paths(self._job).running)
         if state is None and self._reply_lost:
-            problem = "it ended days ago, whether by its commit is not known any more: look with 'bk-spark log show'"
+            problem = "it ended days ago, whether by its commit is not known any more: look with 'bk-spark log show NAME'"
             return MetadataConflictError(f"write job {self._job.job_id} on log '{self._log_name}'", problem)
         return JobEndedError(self._log_name, self._job.job_id)
 

@@ -309,5 +309,7 @@ def _before(head: Head, first: int, listed: Sequence[CommittedLedger], still_ope
 
 
 def _is_open(head: Head, ledger_id: int) -> MetadataConflictError:
-    problem = f"ledger {ledger_id}, which is to be removed, is open: its writer, or 'bk-spark log recover', must close it first"
+    problem = (
+        f"ledger {ledger_id}, which is to be removed, is open: its writer, or 'bk-spark log recover NAME', must close it first"
+    )
     return MetadataConflictError(f"log '{head.name}'", problem)

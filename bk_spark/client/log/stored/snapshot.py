@@ -252,7 +252,7 @@ def check_version(name: str, head: Head, version: int | None) -> None:
 def _too_old(name: str, head: Head, what: str, value: int | str) -> ConfigError:
     kept = (
         f"the oldest version of log '{name}' that can be read is {head.oldest_version}: it keeps versions for "
-        f"{head.retention.version_retention_s} s after they were replaced ('bk-spark log set' changes that for newer ones)"
+        f"{head.retention.version_retention_s} s after they were replaced ('bk-spark log set NAME' changes that for newer ones)"
     )
     return ConfigError(what, value, kept)
 

@@ -338,7 +338,7 @@ def test_a_stop_that_comes_while_the_storage_is_opened_anew_ends_the_bookie(
 
 
 def test_a_directory_that_is_not_there_is_refused_with_the_way_out(stage: Stage, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"missing.*it is not there: mount its disk.*'bk-spark bookie format'"):
+    with pytest.raises(ConfigError, match=r"missing.*it is not there: mount its disk.*'bk-spark bookie format --data-dir D'"):
         stage.run(ledger_dirs=f"{tmp_path}/missing")
 
 

@@ -12,6 +12,7 @@ from bk_spark.bookie.identity.boot import Boot, MetadataPlace, begin_boot, fix_c
 from bk_spark.bookie.identity.boot_file import BootRecord, read_boot
 from bk_spark.bookie.identity.cookie import format_bookie
 from bk_spark.bookie.identity.cookie_file import COOKIE_FILE, Cookie, StoredCookie, decode_cookie, decode_stored, encode_stored
+from bk_spark.bookie.identity.fix_command import fix_command
 from bk_spark.bookie.identity.identity import Identity, examine
 from bk_spark.bookie.index.generation import IndexGeneration, writing_generation
 from bk_spark.bookie.index.sqlite_index import GENERATION_FILE
@@ -100,6 +101,11 @@ class Home:
     @property
     def directories(self) -> Directories:
         return Directories.of(self.data, self.config)
+
+    @property
+    def fix_command(self) -> str:
+        """The command that repairs its cookies."""
+        return fix_command(self.bookie_id, self.directories, self.store.uri)
 
     def examine(self, *, store: MemoryStore | None = None, bookie_id: str | None = None) -> Identity:
         return examine(self.directories, store or self.store, ZNODES, QUICK_DISK, bookie_id=bookie_id)

@@ -98,7 +98,8 @@ def test_after_a_fix_the_bookie_starts_in_limbo(home: Home, tmp_path: Path, name
     home.run().end()
     home.lose(tmp_path / name)
     (repaired,) = home.fix(bookie_id=home.bookie_id)
-    assert f"{tmp_path}/{name}" in repaired
+    assert repaired.startswith(f"{tmp_path}/{name}: it is empty")
+    assert "bk-spark" not in repaired
     assert home.examine().mismatches == ()
     boot = home.run()
     assert boot.possible_loss

@@ -124,7 +124,7 @@ def test_nothing_is_formatted_for_a_root_that_is_not_initialised(tmp_path: Path)
 @pytest.mark.parametrize("name", ["missing", "empty"])
 def test_a_directory_that_is_not_formatted_has_no_id(store: MemoryStore, tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ConfigError, match="not formatted: 'bk-spark bookie format'"):
+    with pytest.raises(ConfigError, match="not formatted: 'bk-spark bookie format --data-dir D'"):
         bookie_id_of(tmp_path / name, store, ZNODES)
 
 

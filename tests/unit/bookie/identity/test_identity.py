@@ -59,7 +59,9 @@ def test_moved_directories_are_still_the_bookies(home: Home, tmp_path: Path) -> 
 def test_directories_that_were_never_formatted_are_refused(tmp_path: Path) -> None:
     home = Home(tmp_path, disks=False)
     home.lose(home.data)
-    with pytest.raises(ConfigError, match=r"not formatted: 'bk-spark bookie format'.*'bk-spark cookie fix BOOKIE_ID'"):
+    with pytest.raises(
+        ConfigError, match=r"not formatted: 'bk-spark bookie format --data-dir D'.*'bk-spark cookie fix BOOKIE_ID --data-dir "
+    ):
         home.examine()
 
 
@@ -160,7 +162,7 @@ def test_an_empty_directory_where_one_was_is_a_lost_disk(home: Home, tmp_path: P
     assert (found.is_loss, found.is_automatic) == (True, True)
     assert f"{tmp_path}/{name}" in str(found.error)
     assert f"bookie {home.bookie_id} had files there: mount the right disk" in str(found.error)
-    assert f"run 'bk-spark cookie fix {home.bookie_id}'" in str(found.error)
+    assert f"run '{home.fix_command}'" in str(found.error)
 
 
 def test_an_empty_data_directory_is_a_lost_disk_where_the_others_know_whose_it_was(home: Home) -> None:
@@ -284,7 +286,7 @@ def test_a_damaged_file_is_left_to_the_operator(home: Home, tmp_path: Path, name
     assert isinstance(found.error, CorruptionError)
     assert (found.is_loss, found.is_automatic) == (True, False)
     assert f"{path} is damaged" in str(found.error)
-    assert f"'bk-spark cookie fix {home.bookie_id}'" in str(found.error)
+    assert f"'{home.fix_command}'" in str(found.error)
 
 
 def test_a_damaged_cookie_of_the_only_directory_is_damage(tmp_path: Path) -> None:
@@ -312,4 +314,4 @@ def test_a_directory_added_at_the_end_is_named_and_loses_nothing(home: Home, tmp
     home.configure(ledger_dirs=f"{tmp_path}/a,{tmp_path}/b,{tmp_path}/c")
     found = the_mismatch(home)
     assert (found.is_loss, found.is_automatic) == (False, True)
-    assert f"is new to bookie {home.bookie_id}: run 'bk-spark cookie fix {home.bookie_id}' to add it" in str(found.error)
+    assert f"is new to bookie {home.bookie_id}: run '{home.fix_command}' to add it" in str(found.error)

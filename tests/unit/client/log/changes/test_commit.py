@@ -112,7 +112,7 @@ def test_a_commit_that_never_gets_through_ends_after_a_bounded_number_of_tries(w
 def test_a_store_that_stays_away_ends_the_commit_and_says_that_the_outcome_is_unknown(world):
     store, logs = world.scripted()
     store.script = [store.delay] * 3
-    with pytest.raises(MetadataUnavailableError, match=r"took effect is unknown, 'bk-spark log show' tells"):
+    with pytest.raises(MetadataUnavailableError, match=r"took effect is unknown, 'bk-spark log show NAME' tells"):
         write(world, "orders", logs=logs)
 
 
