@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bk_spark.errors import ConfigError
 from bk_spark.local.place import ClusterDirectory, DataDirectoryInUseError, storage_errors
-from bk_spark.local.state import STATE_FILE, ClusterState, read_state, write_state
+from bk_spark.local.state import STATE_FILE, ClusterState, check_snapshot, read_state, write_state
 
 WAIT_S = 15.0
 """For a cluster that is about to end: one of ``embedded:DIR`` waits 5 s for further users, and stops within seconds."""
@@ -28,7 +28,7 @@ def copy_cluster(source: Path, target: Path) -> None:
     """Make ``target`` a copy of the stopped cluster in ``source``: a cluster of its own, with the same rows.
 
     The name ``target`` appears when everything is there, durably. Raises ConfigError if there is no cluster, if it is in use,
-    or if ``target`` exists; StorageError.
+    if it is itself a copy that was made in use, or if ``target`` exists; StorageError.
     """
     source, target = source.resolve(), target.resolve()
     if target.exists():
@@ -37,6 +37,7 @@ def copy_cluster(source: Path, target: Path) -> None:
         raise ConfigError("the directory to copy to", str(target), f"it is inside of {source}: name one elsewhere")
     making = target.with_name(f".{target.name}.copying-{secrets.token_hex(4)}")
     with _held(source) as (place, state), storage_errors(target):
+        check_snapshot(state, place)
         place.check_unshared()
         try:
             shutil.copytree(place.inside, making, ignore=shutil.ignore_patterns(*_LEFT_OUT))

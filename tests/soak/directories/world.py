@@ -37,15 +37,17 @@ class World:
         self.users: list[User] = []
         self.rows = 0
         self.done: collections.Counter[str] = collections.Counter()
-        self.saved: dict[Directory, Path] = {}
         self.small_disk = False
+        steps = [name for name in sorted(dir(self)) if name.startswith("step_")]
+        habits = {name: self.random.choice((0, 0, 1, 4)) for name in steps}
+        self.weights = {**habits, "step_open": 4, "step_append": 1, "step_end": 4}
+        """Of the steps: each world does some often and others never, so that it comes to states that an even mixture rarely
+        reaches."""
 
     def step(self) -> None:
         """One step that applies. Raises Finding."""
-        steps = [name for name in sorted(dir(self)) if name.startswith("step_")]
-        weights = [4 if name in ("step_open", "step_append", "step_end") else 1 for name in steps]
         while True:
-            [name] = self.random.choices(steps, weights)
+            [name] = self.random.choices(list(self.weights), list(self.weights.values()))
             if getattr(self, name)() is not False:
                 self.done[name.removeprefix("step_")] += 1
                 return
@@ -127,6 +129,8 @@ class World:
         if is_live or not source.is_ended_properly:
             copy.refusal = IN_USE
         self.directories.append(copy)
+        if is_live and len(self.users) < MAX_USERS:
+            self._open(copy)
         return None
 
     def step_copy_command(self) -> bool | None:
@@ -222,22 +226,61 @@ class World:
         if directory is None or directory.path is None or directory.refusal or self._is_live(directory) or directory.is_wounded:
             return False
         data = directory.path / f"bookie-{self.random.randint(1, 3)}/data"
-        saved = self.saved.get(directory)
-        if saved is None:
-            if not (data / "cookie").exists():
-                return False
-            saved = self.saved[directory] = self.folder / f"saved-{len(self.saved)}-{data.parent.name}"
-            self.say(f"save {data.parent.name} of {directory.path.name}")
-            shutil.copytree(data, saved)
-            return None
-        if not saved.exists():
+        if not (data / "cookie").exists():
             return False
-        data = directory.path / saved.name.partition("-")[2].partition("-")[2] / "data"
+        saved = self.folder / "saved"
+        shutil.copytree(data, saved)
+        self._open_and_end(directory)
         self.say(f"restore {data.parent.name} of {directory.path.name}")
         shutil.rmtree(data)
         saved.rename(data)
         directory.is_wounded = True
         self._open(directory)
+        return None
+
+    def step_take_the_name(self) -> bool | None:
+        """A directory in use is renamed, and a new one gets its name. Each keeps its own rows, also when all begins anew."""
+        used = [user.directory for user in self.users if user.directory.path is not None and not user.directory.refusal]
+        target = self._free_path()
+        if not used or target is None or len(self.users) >= MAX_USERS:
+            return False
+        moved = self.random.choice(used)
+        assert moved.path is not None
+        self.say(f"mv {moved.path.name} {target.name}, and open a new {moved.path.name}")
+        new = Directory(moved.path)
+        moved.path.rename(target)
+        moved.path = target
+        self.directories.append(new)
+        self._open(new)
+        for user in (*self._users_of(moved), *self._users_of(new)):
+            self._append(user)
+            self._end(user)
+        for directory in (moved, new):
+            self._quiet(directory)
+            self._open_and_end(directory)
+        return None
+
+    def step_copies_start_together(self) -> bool | None:
+        source, target = self._some(), self._free_path()
+        if source is None or source.path is None or target is None or source.refusal or len(self.users) >= MAX_USERS:
+            return False
+        if self._is_live(source) or not source.is_ended_properly:
+            return False
+        self.say(f"cp -a {source.path.name} {target.name}, and open both at once")
+        subprocess.run(["cp", "-a", str(source.path), str(target)], check=True)
+        self.directories.append(source.copied(target))
+        for user in [self._start("embedded", one) for one in (source, self.directories[-1])]:
+            self._welcome(user)
+        return None
+
+    def step_odd_path(self) -> bool | None:
+        """No directory can be there."""
+        file, kind = self.folder / "file", self.random.choice(["embedded", "cluster"])
+        file.touch()
+        path, why = self.random.choice(
+            [(file, ""), (file / "below", ""), (self.folder / ("long" * 100), "too long"), (Path("/proc/here"), "")]
+        )
+        self._welcome(self._start(kind, Directory(path, refusal=why or "cannot be")))
         return None
 
     # --- the machine
@@ -302,10 +345,7 @@ class World:
                 file.write(bytes(1 << 20))
         try:
             before, directory.excuse = directory.excuse, "the disk is full"
-            self._open(directory)
-            for user in self._users_of(directory):
-                self._end(user)
-            self._quiet(directory)
+            self._open_and_end(directory)
         finally:
             filler.unlink()
         directory.excuse = before
@@ -374,6 +414,13 @@ class World:
                 return
             self._quiet(directory)
         self._welcome(self._start(kind, directory, path))
+
+    def _open_and_end(self, directory: Directory) -> None:
+        """Also whoever used it before."""
+        self._open(directory)
+        for user in self._users_of(directory):
+            self._end(user)
+        self._quiet(directory)
 
     def _start(self, kind: str, directory: Directory, path: Path | None = None) -> User:
         self.say(f"open {(path or directory.path)} ({kind})")
