@@ -48,8 +48,8 @@ def add(group: Commands) -> None:
         group, "append", "append files as rows, all of them in one commit: every column of every file, or nothing", _append
     )
     text = (
-        "Parquet, Arrow, CSV, TSV or JSON lines, the texts also compressed, such as .csv.gz; - reads an Arrow stream from "
-        "standard input"
+        "Parquet, Arrow, CSV, TSV or JSON lines, the texts also compressed, such as .csv.gz; - reads standard input: Arrow, or "
+        "what --format says"
     )
     append.add_argument("files", nargs="+", metavar="FILE", help=text)
     append.add_argument("--format", choices=FORMATS, metavar="F", help="of all files; default: by each file's name")

@@ -49,7 +49,9 @@ class CsvSource:
                 problem = f"column {place} of {len(self.names)} has no name in its first row"
                 raise ValueError(f"{problem}: give it one, or leave it out (a separator at the end, an index without a name)")
             if "\0" in name:
-                raise ValueError(f"the name {name[:MAX_SHOWN]!r} in its first row has the character NUL: it is no UTF-8 text")
+                raise ValueError(
+                    f"the name {name[:MAX_SHOWN]!r} in its first row has the character NUL: convert it to UTF-8 first"
+                )
 
     def guess(self, columns: Mapping[str, GuessedColumn]) -> Iterator[int]:
         """Show each of ``columns`` all of its texts; yields numbers of rows on the way."""
@@ -93,8 +95,8 @@ class CsvSource:
             if (found := text_values.not_utf8(texts)) is not None:
                 place, text = found
                 row = self._header_rows + done + place + 1
-                problem = f"it cannot be read as {self.file.form}: row {row} has {text[:MAX_SHOWN]!r} in column '{name}'"
-                raise ConfigError("FILE", self.file.path, f"{problem}, which is not UTF-8")
+                problem = f"row {row} has {text[:MAX_SHOWN]!r} in column '{name}', which is not UTF-8: convert it first"
+                raise self.file.unreadable(ValueError(problem))
 
     def _read(self, block_bytes: int, skip: int) -> Iterator[pa.RecordBatch]:
         places = [str(place) for place in range(len(self.names))]

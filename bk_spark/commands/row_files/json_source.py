@@ -75,7 +75,8 @@ class JsonSource:
             row = json_values.loaded(line.decode("utf-8-sig" if number == 1 else "utf-8").strip())
         except (ValueError, RecursionError) as problem:
             hint = "; an array of objects must be lines first, such as by jq -c '.[]'" if line.lstrip()[:1] == b"[" else ""
-            raise ConfigError("FILE", self.file.path, f"it cannot be read as json: line {number}: {problem}{hint}") from None
+            hint = ": convert it to UTF-8 first" if isinstance(problem, UnicodeDecodeError) else hint
+            raise self.file.unreadable(ValueError(f"line {number}: {problem}{hint}")) from None
         if not isinstance(row, dict):
             hint = "jq -c '.[]' makes lines of an array" if isinstance(row, list) else "each line is one object"
             raise ConfigError("FILE", self.file.path, f"it cannot be read as json: line {number} is no object: {hint}")

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import stat
 import sys
+import tempfile
+from contextlib import closing
 from dataclasses import dataclass
+from io import BufferedReader
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
+from bk_spark.commands.row_files.first_bytes import START_BYTES, seems
 from bk_spark.errors import ConfigError
 
 STDIN = "-"
 FORMATS = ("arrow", "csv", "json", "parquet", "tsv")
 TEXT_FORMATS = ("csv", "json", "tsv")
+_ARROW_FILE = b"A"
+"""With which the magic of an Arrow file begins, and no stream."""
+_COPIED_BYTES = 1 << 20
 SUFFIXES = {
     ".parquet": "parquet",
     ".csv": "csv",
@@ -46,14 +55,24 @@ class NamedFile:
     compression: str | None
     stamp: tuple[int, ...]
     """The file and the moment of its last change, as they were at first; empty for standard input."""
+    kept: BinaryIO | None = None
+    """What came on standard input, in a file that nobody else sees; None for an Arrow stream, which is read as it comes."""
 
     @property
     def is_text(self) -> bool:
         return self.form in TEXT_FORMATS
 
+    @property
+    def is_stream(self) -> bool:
+        return self.path == STDIN and self.kept is None
+
     def open(self) -> Any:
         """The file's bytes, decompressed. Raises ConfigError where they are no longer those that were looked at first."""
-        if self.path == STDIN:
+        if self.kept is not None:
+            again = os.fdopen(os.dup(self.kept.fileno()), "rb")
+            again.seek(0)
+            return again
+        if self.is_stream:
             return sys.stdin.buffer
         self.check()
         try:
@@ -68,7 +87,17 @@ class NamedFile:
             raise ConfigError("FILE", self.path, "it changed while it was read: append it again once nobody writes to it")
 
     def unreadable(self, problem: Exception) -> ConfigError:
-        return ConfigError("FILE", self.path, f"it cannot be read as {self.form}: {one_line(problem)}")
+        hint = None if self.is_stream else seems(self._start())
+        told = f"{one_line(problem)}; {hint}" if hint else one_line(problem)
+        return ConfigError("FILE", self.path, f"it cannot be read as {self.form}: {told}")
+
+    def _start(self) -> bytes:
+        """The first bytes, decompressed; none where they cannot be read."""
+        try:
+            with closing(self.open()) as opened:
+                return bytes(opened.read(START_BYTES))
+        except (ConfigError, OSError):
+            return b""
 
 
 def named_files(paths: list[str], form: str | None) -> list[NamedFile]:
@@ -80,16 +109,33 @@ def named_files(paths: list[str], form: str | None) -> list[NamedFile]:
 
 def _named(path: str, form: str | None) -> NamedFile:
     if path == STDIN:
-        if form not in (None, "arrow"):
-            raise ConfigError("--format", form, "standard input ('-') takes an Arrow stream: write others to a file first")
-        if sys.stdin.isatty():
-            raise ConfigError("FILE", path, "standard input is a terminal: pipe an Arrow stream into it")
-        return NamedFile(path, "arrow", None, ())
+        return _standard_input(form or "arrow")
     named, compression = form_of_name(path)
     found = form or named
     if found is None or (compression is not None and found not in TEXT_FORMATS):
         raise ConfigError("FILE", path, NAME_REMEDY)
     return NamedFile(path, found, compression, _stamp(path))
+
+
+def _standard_input(form: str) -> NamedFile:
+    """An Arrow stream is read as it comes. All else needs a second look, or its end first, so it is kept in a file."""
+    if sys.stdin is None:
+        raise ConfigError("FILE", STDIN, "standard input is closed: pipe rows into it")
+    if sys.stdin.isatty():
+        raise ConfigError("FILE", STDIN, "standard input is a terminal: pipe rows into it")
+    start = cast("BufferedReader", sys.stdin.buffer).peek(1)[:1]
+    if not start:
+        raise ConfigError("FILE", STDIN, "nothing came on standard input: look at the program that was to write to it")
+    if form == "arrow" and start != _ARROW_FILE:
+        return NamedFile(STDIN, form, None, ())
+    try:
+        kept = tempfile.TemporaryFile()  # noqa: SIM115  (it lives as long as the command)
+        shutil.copyfileobj(sys.stdin.buffer, kept, _COPIED_BYTES)
+        kept.flush()
+    except OSError as problem:
+        remedy = "give it as a file, or name a folder with room by TMPDIR"
+        raise ConfigError("FILE", STDIN, f"it cannot be kept until it is read: {problem.strerror}: {remedy}") from None
+    return NamedFile(STDIN, form, None, (), kept)
 
 
 def form_of_name(path: str) -> tuple[str | None, str | None]:
@@ -110,5 +156,5 @@ def _stamp(path: str) -> tuple[int, ...]:
     if stat.S_ISDIR(found.st_mode):
         raise ConfigError("FILE", path, "it is a directory: name the files in it")
     if not stat.S_ISREG(found.st_mode):
-        raise ConfigError("FILE", path, "it is no file that can be read twice: pipe an Arrow stream into '-'")
+        raise ConfigError("FILE", path, "it is no file that can be read twice: pipe it into '-', with its --format")
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns

@@ -23,7 +23,7 @@ class ArrowStreams:
         self._bytes = _Bytes(opened)
         start = self._bytes.peek(8)
         if not _begins_stream(start):
-            raise ValueError(f"it begins with {start!r}, as no Arrow stream does")
+            raise ValueError(f"it begins with {start!r}, as no Arrow stream does: name another format by --format")
         self._reader = self._next_reader()
         self.schema: pa.Schema = self._reader.schema
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from bk_spark.commands.row_files.named_file import STDIN, NamedFile
+from bk_spark.commands.row_files.named_file import NamedFile
 from bk_spark.commands.row_files.reading import reading
 from bk_spark.commands.row_files.typed.arrow_streams import ArrowStreams
 from bk_spark.commands.row_files.typed.whole_files import ARROW_MAGIC, open_arrow, open_parquet
@@ -24,7 +24,7 @@ class TypedSource:
         self.file = file
         self._opened: ArrowStreams | None = None
         with reading(file):
-            if file.path == STDIN:
+            if file.is_stream:
                 self._opened = ArrowStreams(file.open())
                 self.schema: pa.Schema = self._opened.schema
             else:

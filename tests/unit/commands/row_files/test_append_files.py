@@ -341,7 +341,7 @@ def test_directories_and_pipes_are_no_files(put):
     (put.path / "d.parquet").mkdir()
     os.mkfifo(put.path / "p.csv")
     assert "name the files in it" in refusal(put.path / "d.parquet")
-    assert "pipe an Arrow stream into '-'" in refusal(put.path / "p.csv")
+    assert "pipe it into '-'" in refusal(put.path / "p.csv")
     assert "there is no such file" in refusal(put.path / "none.csv")
 
 
