@@ -61,7 +61,7 @@ def _command(arguments: Sequence[str] | None, signals: Signals) -> int:
         return 1
 
 
-def _run(args: argparse.Namespace, signals: Signals) -> int:
+def _run(args: argparse.Namespace, signals: Signals | None = None) -> int:
     from bk_spark.commands.program.parser import UsageError
 
     handler: Handler = args.handler
@@ -70,7 +70,7 @@ def _run(args: argparse.Namespace, signals: Signals) -> int:
     except UsageError as problem:
         args.parser.error(str(problem))
     except BookKeeperError as problem:
-        if signals.taken is not None:  # what a signal cut off failed for it
+        if signals is not None and signals.taken is not None:  # what a signal cut off failed for it
             return SIGNALLED + signals.taken
         if getattr(args, "log_json", False):
             logger.error("%s", problem)

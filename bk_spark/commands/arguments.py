@@ -16,6 +16,7 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from bk_spark.client.log.log import LogPosition
+from bk_spark.client.log.stored.names import check_log_name
 from bk_spark.config import MAX_SETTING, ZOOKEEPER_AUTH_VARIABLE
 from bk_spark.datasource.option_values import size
 from bk_spark.datasource.passwords import password_in_file
@@ -74,7 +75,9 @@ def add_log_option(parser: argparse.ArgumentParser) -> None:
 def add_password(parser: argparse.ArgumentParser, whose: str) -> None:
     """``--password`` or ``--password-file``; ``whose`` names what it belongs to."""
     either = parser.add_mutually_exclusive_group()
-    either.add_argument("--password", default="", help=f"{whose} (default: none); other users of this machine can see it")
+    either.add_argument(
+        "--password", type=plain_text, default="", help=f"{whose} (default: none); other users of this machine can see it"
+    )
     either.add_argument("--password-file", metavar="FILE", help="a file whose first line is the password")
 
 
@@ -87,37 +90,71 @@ def password(args: argparse.Namespace) -> bytes:
 
 
 def count(text: str) -> int:
-    """A whole number, 0 or more."""
-    if not text.isascii() or not text.isdigit():
+    """A whole number, 0 or more, in plain digits."""
+    if not re.fullmatch(r"[0-9]{1,30}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, 0 or more")
     return int(text)
 
 
+def whole_number(text: str) -> int:
+    """A whole number in plain digits, with a sign or without."""
+    if not re.fullmatch(r"[-+]?[0-9]{1,30}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number, such as 60")
+    return int(text)
+
+
+def number(text: str) -> float:
+    """A number, such as ``0.5``."""
+    if not re.fullmatch(r"[-+]?([0-9]{1,30}\.?[0-9]{0,30}|\.[0-9]{1,30})(e[-+]?[0-9]{1,2})?", text, re.IGNORECASE):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number, such as 60 or 0.5")
+    return float(text)
+
+
+def plain_text(text: str) -> str:
+    """Text that is UTF-8 where the encoding of the locale, such as that of ``LC_ALL=C``, cannot read it."""
+    if not any("\ud800" <= one <= "\udfff" for one in text):
+        return text
+    try:
+        return os.fsencode(text).decode()
+    except UnicodeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no text: it is neither UTF-8 nor in the locale's encoding") from None
+
+
+def log_name(text: str) -> str:
+    """What may be the name of a log."""
+    name = plain_text(text)
+    try:
+        check_log_name(name)
+    except ConfigError as problem:
+        raise argparse.ArgumentTypeError(f"{name!r} is no name of a log: {problem.remedy}") from None
+    return name
+
+
 def ledger_id(text: str) -> int:
     """The id of a ledger, from 0 to MAX_LEDGER_ID."""
-    number = count(text)
-    if number > MAX_LEDGER_ID:
-        raise argparse.ArgumentTypeError(f"{number} is no ledger id: the highest is {MAX_LEDGER_ID}")
-    return number
+    found = count(text)
+    if found > MAX_LEDGER_ID:
+        raise argparse.ArgumentTypeError(f"{found} is no ledger id: the highest is {MAX_LEDGER_ID}")
+    return found
 
 
 def positive_count(text: str) -> int:
     """A whole number, 1 or more."""
-    number = count(text)
-    if not number:
+    found = count(text)
+    if not found:
         raise argparse.ArgumentTypeError("it must be 1 at least")
-    return number
+    return found
 
 
 def positive_number(text: str) -> float:
     """A number above 0, such as ``0.5``."""
     try:
-        number = float(text)
-    except ValueError:
-        number = 0.0
-    if not 0 < number <= MAX_SETTING:
+        found = number(text)
+    except argparse.ArgumentTypeError:
+        found = 0.0
+    if not 0 < found <= MAX_SETTING:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number above 0")
-    return number
+    return found
 
 
 def host(text: str) -> str:
@@ -184,7 +221,7 @@ def log_position(text: str) -> LogPosition:
     """``LEDGER`` or ``LEDGER:ENTRY``."""
     ledger, _, entry = text.partition(":")
     try:
-        return LogPosition(count(ledger), count(entry or "0"))
+        return LogPosition(ledger_id(ledger), ledger_id(entry or "0"))
     except argparse.ArgumentTypeError:
         raise argparse.ArgumentTypeError(
             f"{text!r} is neither a ledger id, such as 7, nor LEDGER:ENTRY, such as 7:100"
@@ -194,9 +231,9 @@ def log_position(text: str) -> LogPosition:
 def application(text: str) -> tuple[str, int]:
     """``loader:7``: an application's id, which may have colons, and a version."""
     name, _, version = text.rpartition(":")
-    if not name or not version.isdecimal():
-        raise argparse.ArgumentTypeError(f"'{text}' is not ID:VERSION, such as loader:7")
-    return name, int(version)
+    if not name or not re.fullmatch(r"[0-9]{1,30}", version):
+        raise argparse.ArgumentTypeError(f"{text!r} is not ID:VERSION, such as loader:7")
+    return plain_text(name), int(version)
 
 
 def setting_help(config: type, name: str, default: str) -> str:

@@ -20,7 +20,7 @@ from bk_spark.commands.arguments import Commands, Handler, add_log_option, comma
 from bk_spark.commands.connect import bookkeeper, client_config, metadata_store, metadata_uri
 from bk_spark.commands.output import ProgressBar, print_pages, print_record
 from bk_spark.commands.program.process import StopSignal
-from bk_spark.commands.settings import add_fields, given_fields
+from bk_spark.commands.settings import add_fields, given_fields, with_options
 from bk_spark.errors import ConfigError
 from bk_spark.metadata.ledger_ids import ledger_pages
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
@@ -81,7 +81,7 @@ def _run(args: argparse.Namespace, *, with_worker: bool) -> None:
     """Serve until SIGTERM or SIGINT."""
     set_up_logging(args.log_json)
     until = StopSignal()
-    config = AutoRecoveryConfig(**given_fields(args, AutoRecoveryConfig))
+    config = with_options(lambda given: AutoRecoveryConfig(**given), given_fields(args, AutoRecoveryConfig))
     name = args.name or f"{socket.gethostname()}:{os.getpid()}"
     place = AutoRecoveryPlace(name=name, http_host=args.http_host, with_worker=with_worker, client=client_config(args))
     if not run_autorecovery(metadata_uri(args), config, place, until):

@@ -25,10 +25,12 @@ from bk_spark.client.progress import Progress
 from bk_spark.commands.arguments import Commands, command, positive_count, positive_number, positive_size_bytes
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.output import ProgressBar, print_records, say
+from bk_spark.commands.program.parser import UsageError
 from bk_spark.config import MAX_BATCH_ENTRIES, MAX_ENTRY_BYTES
 from bk_spark.entries.batch import binaries
 from bk_spark.entries.digest import payload_sizes
 from bk_spark.errors import ConfigError, CorruptionError
+from bk_spark.quorum import check_quorums
 
 SEED = 1
 """The same payload and the same single reads in every run, so that runs can be compared."""
@@ -140,13 +142,17 @@ def _run(args: argparse.Namespace) -> None:
 
 
 def _load(args: argparse.Namespace) -> Load:
-    """Raises ConfigError."""
+    """Raises UsageError."""
     load = Load(args.entry_bytes, args.batch, args.seconds, args.entries, args.rate, args.in_flight)
     if load.batch_entries > MAX_BATCH_ENTRIES:
-        raise ConfigError("--batch", load.batch_entries, f"it must not exceed {MAX_BATCH_ENTRIES}")
+        raise UsageError(f"--batch {load.batch_entries} is too many: an append has {MAX_BATCH_ENTRIES} entries at most")
     if load.entry_bytes * load.batch_entries > MAX_ENTRY_BYTES:
         nbytes = load.entry_bytes * load.batch_entries
-        raise ConfigError("--batch times --entry-bytes", nbytes, f"an append must not exceed {MAX_ENTRY_BYTES} bytes")
+        raise UsageError(f"--batch times --entry-bytes is {nbytes} bytes: an append has {MAX_ENTRY_BYTES} at most")
+    try:
+        check_quorums(args.ensemble_size, args.write_quorum, args.ack_quorum)
+    except ConfigError as problem:
+        raise UsageError(str(problem)) from None
     return load
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.commands.arguments import Commands, add_log_option, command, directory, group_of, positive_count
+from bk_spark.commands.arguments import Commands, add_log_option, command, directory, group_of, ledger_id, positive_count
 from bk_spark.commands.connect import bookkeeper, metadata_store, store_and_root, zookeeper_auth
 from bk_spark.commands.output import print_record, say
 from bk_spark.commands.program.process import StopSignal
@@ -43,7 +43,7 @@ def add(commands: Commands) -> None:
         "the highest ledger id of the bookies that do not answer ('bk-spark inspect index --data-dir D' shows it of a "
         "bookie that was stopped; one that was killed may hold higher ones in its journal: start it instead)"
     )
-    raise_ids.add_argument("--held", type=int, metavar="ID", help=text)
+    raise_ids.add_argument("--held", type=ledger_id, metavar="ID", help=text)
     _add_local(commands)
 
 

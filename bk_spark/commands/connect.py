@@ -13,6 +13,7 @@ from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK
 from bk_spark.bookie.identity.identity import check_store
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.commands.program.parser import UsageError
 from bk_spark.config import TLS_NAMES, ZOOKEEPER_AUTH, ZOOKEEPER_AUTH_VARIABLE, ClientConfig
 from bk_spark.embedded.join import resolve
 from bk_spark.errors import ConfigError
@@ -28,11 +29,16 @@ MAX_AUTH_CHARACTERS = 65_536
 
 
 def metadata_uri(args: argparse.Namespace) -> str:
-    """Where the cluster's metadata are; ``embedded:DIR`` is started. Raises ConfigError where neither --metadata nor the
+    """Where the cluster's metadata are; ``embedded:DIR`` is started. Raises UsageError where neither --metadata nor the
     environment names the cluster."""
-    if not args.metadata:
-        raise ConfigError("--metadata", args.metadata, GIVE_METADATA)
+    check_metadata_given(args)
     return resolve(str(args.metadata))
+
+
+def check_metadata_given(args: argparse.Namespace) -> None:
+    """Raises UsageError. For commands that look at files before they need the cluster."""
+    if not args.metadata:
+        raise UsageError(f"--metadata is missing: {GIVE_METADATA}")
 
 
 def client_config(args: argparse.Namespace) -> ClientConfig:

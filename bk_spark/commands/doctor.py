@@ -18,7 +18,7 @@ from pathlib import Path
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.commands.arguments import Commands, command
-from bk_spark.commands.connect import bookkeeper
+from bk_spark.commands.connect import GIVE_METADATA, bookkeeper
 from bk_spark.commands.output import print_records
 from bk_spark.datasource.worker_python import DEFAULT, VARIABLE, why_unfit
 from bk_spark.errors import BookKeeperError, ConfigError
@@ -53,6 +53,8 @@ def _run(args: argparse.Namespace) -> None:
     if args.metadata:
         findings.append(_cluster(args))
     records = [{"check": f.check, "result": "ok" if f.ok else "PROBLEM", "detail": f.detail} for f in findings]
+    if not args.metadata:
+        records.append({"check": "cluster", "result": "not checked", "detail": GIVE_METADATA})
     print_records(records, ["check", "result", "detail"], as_json=args.json)
     failed = [finding.check for finding in findings if not finding.ok]
     if failed:

@@ -23,7 +23,7 @@ from bk_spark.bookie.logs.log_file import FileKind
 from bk_spark.bookie.logs.mark import EntryLogRow, LogMark
 from bk_spark.bookie.logs.record import RecordHeader, RecordKind
 from bk_spark.bookie.logs.scan import Gap, ScannedRecord
-from bk_spark.commands.arguments import Commands, group_of
+from bk_spark.commands.arguments import Commands, count, group_of, ledger_id
 from bk_spark.commands.output import ProgressBar, Record, print_json, print_line
 from bk_spark.commands.settings import add_settings, bookie_directories, data_dir_command
 from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError
@@ -36,13 +36,13 @@ def add(commands: Commands) -> None:
     text = "entry log files: headers, damage, and what their records add up to"
     entry_log = data_dir_command(group, "entry-log", text, partial(_print, _entry_log))
     for parser in (journal, entry_log):
-        parser.add_argument("--file", type=int, metavar="ID", help="only the file of this id")
+        parser.add_argument("--file", type=count, metavar="ID", help="only the file of this id")
         parser.add_argument("--records", action="store_true", help="also each record")
     entry_log.add_argument("--ledgers", action="store_true", help="also the live bytes of each ledger in each file")
     text = "the index: limbo, entry logs with live bytes, ledgers, and whether its tallies fit"
     index = data_dir_command(group, "index", text, partial(_print, _index))
-    index.add_argument("--ledger", type=int, metavar="ID", help="only this ledger, with its rows")
-    index.add_argument("--limit", type=int, default=100, metavar="N", help="at most N ledgers (default %(default)s)")
+    index.add_argument("--ledger", type=ledger_id, metavar="ID", help="only this ledger, with its rows")
+    index.add_argument("--limit", type=count, default=100, metavar="N", help="at most N ledgers (default %(default)s)")
     index.add_argument("--verify", action="store_true", help="hold every row against the tallies")
     mark = data_dir_command(group, "mark", "boot numbers, generation, and the LastLogMark", partial(_print, _mark))
     for parser in (journal, entry_log, index, mark):

@@ -10,9 +10,21 @@ from collections.abc import Iterator, Mapping
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.ledger.read_handle import ReadHandle
-from bk_spark.commands.arguments import Commands, Handler, add_password, command, count, group_of, password
+from bk_spark.commands.arguments import (
+    Commands,
+    Handler,
+    add_password,
+    command,
+    count,
+    group_of,
+    ledger_id,
+    password,
+    plain_text,
+)
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.output import ProgressBar, print_line, print_pages, print_record, say
+from bk_spark.commands.program.parser import UsageError
+from bk_spark.commands.program.question import add_yes, check_wanted
 from bk_spark.errors import NoSuchEntryError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
@@ -23,28 +35,31 @@ BATCH = 1000
 def add(commands: Commands) -> None:
     group = group_of(commands, "ledger", "ledgers")
     listing = command(group, "list", "all ledgers, ascending; printed as they are found", _list)
-    listing.add_argument("--first", type=count, default=0, metavar="ID", help="ledgers from this id on (default %(default)s)")
+    listing.add_argument(
+        "--first", type=ledger_id, default=0, metavar="ID", help="ledgers from this id on (default %(default)s)"
+    )
     listing.add_argument("--limit", type=count, metavar="N", help="at most N ledgers (default: all)")
     _ledger_command(group, "show", "one ledger's metadata", _show)
     text = "one ledger's entries: payloads that are text as text, others in hexadecimal behind 0x; with --json in base64"
     read = _ledger_command(group, "read", text, _read)
-    read.add_argument("--first", type=int, default=0, metavar="N", help="first entry (default %(default)s)")
-    read.add_argument("--last", type=int, metavar="N", help="last entry, inclusive (default: the last that can be read)")
+    read.add_argument("--first", type=ledger_id, default=0, metavar="N", help="first entry (default %(default)s)")
+    read.add_argument("--last", type=ledger_id, metavar="N", help="last entry, inclusive (default: the last that can be read)")
     read.add_argument("--recover", action="store_true", help="recover the ledger first, if it is open")
     text = "fence one ledger, whose writer then confirms nothing more, and close it after its last entry"
     recover = _ledger_command(group, "recover", text, _recover)
     for parser in (read, recover):
         add_password(parser, "the ledger's password")
     delete = _ledger_command(group, "delete", "delete one ledger for good", _delete)
+    add_yes(delete)
     delete.add_argument("--force", action="store_true", help="also a ledger that belongs to a log")
     for parser in (read, recover, delete):
         text = "take a ledger that belongs to this application, such as pulsar, from its writer"
-        parser.add_argument("--of-application", default="", metavar="NAME", help=text)
+        parser.add_argument("--of-application", type=plain_text, default="", metavar="NAME", help=text)
 
 
 def _ledger_command(group: Commands, name: str, text: str, handler: Handler) -> argparse.ArgumentParser:
     parser = command(group, name, text, handler)
-    parser.add_argument("ledger_id", type=int, metavar="ID", help="the ledger, as 'bk-spark ledger list' shows it")
+    parser.add_argument("ledger_id", type=ledger_id, metavar="ID", help="the ledger, as 'bk-spark ledger list' shows it")
     return parser
 
 
@@ -69,6 +84,8 @@ def _show(args: argparse.Namespace) -> None:
 
 
 def _read(args: argparse.Namespace) -> None:
+    if args.last is not None and args.last < args.first:
+        raise UsageError(f"--last {args.last} is before --first {args.first}")
     with bookkeeper(args) as client, _opened(client, args, recover=args.recover) as reader:
         last = reader.last_add_confirmed if args.last is None else args.last
         if args.last is None and last < args.first:
@@ -95,7 +112,12 @@ def _opened(client: BookKeeper, args: argparse.Namespace, *, recover: bool) -> R
 
 def _delete(args: argparse.Namespace) -> None:
     with bookkeeper(args) as client:
+        metadata = client.ledger_metadata(args.ledger_id)
+        check_wanted(args, "ledger", args.ledger_id)
         client.delete_ledger(args.ledger_id, force=args.force, of_application=args.of_application)
+    summary = _summary(metadata)
+    shown = {name: summary[name] for name in ("ledger_id", "entries", "length")}
+    print_record({**shown, "deleted": True}, as_json=args.json)
 
 
 def entry_line(place: Mapping[str, object], entry_id: int, payload: bytes, *, as_json: bool) -> str:

@@ -7,6 +7,7 @@ import argparse
 from bk_spark.commands.arguments import Commands, command, ledger_id, valid_bookie_id
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.output import print_records, say
+from bk_spark.commands.program.parser import UsageError
 from bk_spark.errors import ConfigError
 from bk_spark.wire.messages import MAX_NAMED_LEDGERS, AdminOperation, Status
 
@@ -43,7 +44,8 @@ def _limbo(args: argparse.Namespace) -> None:
 
 def _check(ledger_ids: list[int], *, is_accepted: bool) -> None:
     if ledger_ids and not is_accepted:
-        remedy = "entries that only this bookie held may be lost: give --accept-loss, too, if nothing brings them back"
-        raise ConfigError("--end", ", ".join(map(str, ledger_ids)), remedy)
+        raise UsageError("--end loses entries that only this bookie held: give --accept-loss, too, if nothing brings them back")
+    if is_accepted and not ledger_ids:
+        raise UsageError("--accept-loss is for --end: name the ledgers whose limbo is to end")
     if len(ledger_ids) > MAX_NAMED_LEDGERS:
-        raise ConfigError("--end", len(ledger_ids), f"at most {MAX_NAMED_LEDGERS} ledgers at once")
+        raise UsageError(f"--end takes {MAX_NAMED_LEDGERS} ledgers at once, not {len(ledger_ids)}")

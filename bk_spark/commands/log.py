@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
+from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.log.stored.snapshot import LogSnapshot
 from bk_spark.client.log.stored.values import CommittedLedger, Head, LogVersion, OpenLedger, Retention
 from bk_spark.client.log.stream.cursors import Cursor
@@ -18,7 +19,8 @@ from bk_spark.commands.arguments import Commands, command, count, group_of
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.log_changes import log_command
 from bk_spark.commands.output import Record, print_json, print_line, print_record, print_records, readable, say
-from bk_spark.errors import ConfigError, NoSuchLogError
+from bk_spark.commands.program.question import add_yes, check_wanted
+from bk_spark.errors import BookKeeperError, ConfigError, NoSuchLogError
 
 _CURSORS = ["cursor", "lag_rows", "lag_bytes", "oldest_unread", "version", "ledger_id", "entry_id", "updated"]
 
@@ -30,7 +32,8 @@ def add(commands: Commands) -> None:
     text = "at most N commits and N ledgers, the last ones (default %(default)s)"
     show.add_argument("--limit", type=count, default=20, metavar="N", help=text)
     log_rows.add(group)
-    log_command(group, "delete", "delete one log and all its ledgers for good", _delete)
+    text = "delete one log and all its ledgers for good; on a terminal it asks first"
+    add_yes(log_command(group, "delete", text, _delete))
     log_changes.add(group)
     log_changes.add_orphans(commands)
 
@@ -78,7 +81,19 @@ def _show(args: argparse.Namespace) -> None:
 
 def _delete(args: argparse.Namespace) -> None:
     with bookkeeper(args) as client:
+        total = _total(client, args.name)
+        check_wanted(args, "log", args.name)
         client.logs.deleter.delete(args.name)
+    print_record({"log": args.name, "deleted": True, **total}, as_json=args.json)
+
+
+def _total(client: BookKeeper, name: str) -> dict[str, int | None]:
+    """What the log held: None where a deletion was begun before."""
+    try:
+        head = client.logs.names.head(name, client.logs.names.uid(name))
+    except BookKeeperError:
+        return {"ledgers": None, "rows": None}
+    return {"ledgers": head.total.ledgers + len(head.writer.open_ledgers), "rows": head.total.rows}
 
 
 def _section(title: str, records: Sequence[Record], columns: Sequence[str]) -> None:

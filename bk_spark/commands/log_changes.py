@@ -10,6 +10,8 @@ from dataclasses import asdict, replace
 
 from bk_spark.client.log.cleanup.compaction_plan import TARGET_BYTES
 from bk_spark.client.log.cleanup.orphans import OLDER_THAN_S, Orphan
+from bk_spark.client.log.log import Log, LogPosition
+from bk_spark.client.log.stored.values import LogVersion
 from bk_spark.commands.arguments import (
     OF_A_LOG,
     Commands,
@@ -18,6 +20,7 @@ from bk_spark.commands.arguments import (
     command,
     count,
     group_of,
+    log_name,
     log_position,
     or_none,
     password,
@@ -26,7 +29,9 @@ from bk_spark.commands.arguments import (
 )
 from bk_spark.commands.connect import bookkeeper, client_config, metadata_uri, spark_options
 from bk_spark.commands.output import ProgressBar, print_record, print_records, readable, say
+from bk_spark.commands.program.parser import UsageError
 from bk_spark.datasource.passwords import as_option
+from bk_spark.errors import ConfigError
 
 RETENTION = {
     "version_retention_s": (count, "old versions, and ledgers that only they list, stay N seconds (at first 604800, 7 days)"),
@@ -41,7 +46,7 @@ RETENTION = {
 
 def log_command(group: Commands, name: str, text: str, handler: Handler) -> argparse.ArgumentParser:
     parser = command(group, name, text, handler)
-    parser.add_argument("name", metavar="NAME", help="the log")
+    parser.add_argument("name", type=log_name, metavar="NAME", help="the log")
     return parser
 
 
@@ -69,13 +74,11 @@ def add(group: Commands) -> None:
         "The bookies' disks follow with their next garbage collection (bk-spark bookie gc run)"
     )
     vacuum = command(group, "vacuum", text, _vacuum)
-    vacuum.add_argument("name", metavar="NAME", nargs="?", help="the log")
+    vacuum.add_argument("name", type=log_name, metavar="NAME", nargs="?", help="the log")
     vacuum.add_argument("--all", action="store_true", help="every log")
-    vacuum.set_defaults(parser=vacuum)
     set_ = log_command(group, "set", "what a vacuum keeps of one log; what is not given stays as it is", _set)
     for name, (kind, text) in RETENTION.items():
         set_.add_argument(_option(name), type=kind, default=argparse.SUPPRESS, metavar="N", help=text)
-    set_.set_defaults(parser=set_)
 
 
 def add_orphans(commands: Commands) -> None:
@@ -111,7 +114,7 @@ def _truncate(args: argparse.Namespace) -> None:
     with bookkeeper(args) as client:
         log = client.open_log(args.name)
         before = log.snapshot().version
-        version = log.truncate(args.before)
+        version = _truncated(log, args.before)
     has_removed = version.version > before and version.removed.ledgers > 0
     if not has_removed:
         say(f"there is nothing to do: no ledger of log '{args.name}' lies before that")
@@ -123,6 +126,15 @@ def _truncate(args: argparse.Namespace) -> None:
         "rows": version.total.rows,
     }
     print_record(record, as_json=args.json)
+
+
+def _truncated(log: Log, before: LogPosition) -> LogVersion:
+    try:
+        return log.truncate(before)
+    except ConfigError as problem:
+        if problem.what != "before":
+            raise
+        raise ConfigError("--before", f"{before.ledger_id}:{before.entry_id}", problem.remedy) from None
 
 
 def _password_option(args: argparse.Namespace) -> dict[str, str]:
@@ -160,7 +172,7 @@ def _compact(args: argparse.Namespace) -> None:
 
 def _vacuum(args: argparse.Namespace) -> None:
     if (args.name is None) != args.all:
-        args.parser.error("give the name of one log, or --all")
+        raise UsageError("give the name of one log, or --all")
     with bookkeeper(args) as client, ProgressBar() as progress:
         names = client.list_logs() if args.all else [args.name]
         reports = [asdict(client.vacuum_log(name, progress.show)) for name in names]
@@ -171,7 +183,7 @@ def _vacuum(args: argparse.Namespace) -> None:
 def _set(args: argparse.Namespace) -> None:
     given = {name: getattr(args, name) for name in RETENTION if hasattr(args, name)}
     if not given:
-        args.parser.error("give at least one of " + ", ".join(map(_option, RETENTION)))
+        raise UsageError("give at least one of " + ", ".join(map(_option, RETENTION)))
     with bookkeeper(args) as client:
         uid = client.logs.names.uid(args.name)
         head = client.logs.names.change_head(

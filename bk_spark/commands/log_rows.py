@@ -14,8 +14,8 @@ from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.log.log import Log
 from bk_spark.client.log.stored.schema import Schema
 from bk_spark.client.log.stored.values import Content
-from bk_spark.commands.arguments import OF_A_LOG, Commands, add_password, application, count, password
-from bk_spark.commands.connect import bookkeeper
+from bk_spark.commands.arguments import OF_A_LOG, Commands, add_password, application, count, password, plain_text
+from bk_spark.commands.connect import bookkeeper, check_metadata_given
 from bk_spark.commands.ledger import entry_line
 from bk_spark.commands.log_changes import log_command
 from bk_spark.commands.output import ProgressBar, print_line, print_record, print_records, say
@@ -37,8 +37,10 @@ def add(group: Commands) -> None:
     text = "default: by the name of --output, else json lines, and entries as text or, behind 0x, in hexadecimal"
     formats = read.add_argument("--format", choices=sorted(_WRITERS), help=text)
     formats.metavar = "F"
-    read.add_argument("--columns", metavar="A,B", help="only these columns of rows, in this order")
-    read.add_argument("--where", metavar="CONDITION", help="only rows for which it holds, such as \"day = '2026-01-31'\"")
+    read.add_argument("--columns", type=plain_text, metavar="A,B", help="only these columns of rows, in this order")
+    read.add_argument(
+        "--where", type=plain_text, metavar="CONDITION", help="only rows for which it holds, such as \"day = '2026-01-31'\""
+    )
     text = f"at most N rows or entries (default: {SHOWN} for a table and json on stdout, all for the rest and for --output)"
     read.add_argument("--limit", type=count, metavar="N", help=text)
     text = "write there instead of to stdout, in the format that the name tells, such as .parquet or .csv.gz"
@@ -60,7 +62,7 @@ def add(group: Commands) -> None:
     )
     append.add_argument("--types", type=_types, metavar="COLUMN:TYPE,…", help=text)
     text = "texts of CSV, without quotes, that are null, such as NA,- (default: only the empty one, which always is)"
-    append.add_argument("--null-values", metavar="A,B", help=text)
+    append.add_argument("--null-values", type=plain_text, metavar="A,B", help=text)
     text = "drop the commit if the log has this version of this application, or a later one"
     append.add_argument("--application", type=application, metavar="ID:VERSION", help=text)
     add_password(append, OF_A_LOG)
@@ -183,6 +185,7 @@ _WRITERS: dict[str, Callable[[Iterable[pa.RecordBatch], pa.Schema, BinaryIO], No
 
 
 def _append(args: argparse.Namespace) -> None:
+    check_metadata_given(args)
     files = named_files(args.files, args.format)
     nulls = () if args.null_values is None else tuple(args.null_values.split(","))
     with bookkeeper(args) as client, ProgressBar() as progress:
@@ -204,7 +207,7 @@ def _append(args: argparse.Namespace) -> None:
 
 def _types(text: str) -> dict[str, pa.DataType]:
     try:
-        return column_types(text)
+        return column_types(plain_text(text))
     except ConfigError as problem:
         raise argparse.ArgumentTypeError(problem.remedy) from None
 

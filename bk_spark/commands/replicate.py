@@ -22,6 +22,7 @@ from bk_spark.commands.arguments import (
 )
 from bk_spark.commands.connect import bookkeeper, metadata_uri
 from bk_spark.commands.output import ProgressBar, print_record, readable, say
+from bk_spark.commands.settings import with_options
 from bk_spark.errors import ConfigError
 
 SHOWN = 20
@@ -81,11 +82,12 @@ def _add_pace(parser: argparse.ArgumentParser, copied: str, grace: str) -> None:
 
 
 def _recovery_config(args: argparse.Namespace) -> AutoRecoveryConfig:
-    return AutoRecoveryConfig(
-        parallel_ledgers=args.parallel_ledgers,
-        replicate_bytes_per_s=args.bytes_per_s,
-        open_fragment_grace_s=args.open_grace_s,
-    )
+    given = {
+        "parallel_ledgers": args.parallel_ledgers,
+        "replicate_bytes_per_s": args.bytes_per_s,
+        "open_fragment_grace_s": args.open_grace_s,
+    }
+    return with_options(lambda fields: AutoRecoveryConfig(**fields), given)
 
 
 def _replicate(args: argparse.Namespace) -> None:

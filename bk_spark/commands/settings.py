@@ -11,15 +11,28 @@ import dataclasses
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from bk_spark.bookie.directories import Directories
-from bk_spark.commands.arguments import Commands, Handler, command, directory, setting_help, size_bytes
+from bk_spark.commands.arguments import (
+    Commands,
+    Handler,
+    command,
+    directory,
+    number,
+    plain_text,
+    setting_help,
+    size_bytes,
+    whole_number,
+)
 from bk_spark.commands.connect import zookeeper_auth
+from bk_spark.commands.program.parser import UsageError
 from bk_spark.config import TLS_NAMES, BookieConfig
 from bk_spark.errors import ConfigError
 
 _OF_EVERY_COMMAND = (*TLS_NAMES, "zookeeper_auth")
+
+Made = TypeVar("Made")
 
 _WORDS = {"true": True, "false": False}
 
@@ -51,7 +64,7 @@ def add_fields(
         group.add_argument(
             "--" + field.name.replace("_", "-"),
             dest=field.name,
-            type=size_bytes if _is_size(field.name) else _boolean if kind is bool else kind,
+            type=size_bytes if _is_size(field.name) else _KINDS[kind],
             metavar={str: "TEXT", bool: "true|false"}.get(kind, "N"),
             help=setting_help(config, field.name, shown(field.default)),
         )
@@ -64,10 +77,23 @@ def given_fields(args: argparse.Namespace, config: type) -> dict[str, Any]:
 
 
 def bookie_config(args: argparse.Namespace) -> BookieConfig:
-    """The settings of the options and of the file. Raises ConfigError, which names the wrong setting."""
+    """The settings of the options and of the file.
+
+    Raises UsageError, or ConfigError where the file is wrong, which name the wrong setting.
+    """
     from_file = _read(Path(args.config)) if args.config else {}
     auth = zookeeper_auth(args)
-    return BookieConfig(**{**from_file, **given_fields(args, BookieConfig), **({"zookeeper_auth": auth} if auth else {})})
+    with_auth = {**from_file, **({"zookeeper_auth": auth} if auth else {})}
+    BookieConfig(**with_auth)
+    return with_options(lambda given: BookieConfig(**{**with_auth, **given}), given_fields(args, BookieConfig))
+
+
+def with_options(made: Callable[[dict[str, Any]], Made], given: dict[str, Any]) -> Made:
+    """Settings with the fields whose options were given. Raises UsageError where a value cannot be."""
+    try:
+        return made(given)
+    except ConfigError as problem:
+        raise UsageError(str(problem)) from None
 
 
 def bookie_directories(args: argparse.Namespace) -> Directories:
@@ -110,6 +136,9 @@ def _boolean(text: str) -> bool:
     if text not in _WORDS:
         raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
     return _WORDS[text]
+
+
+_KINDS: dict[type, Callable[[str], Any]] = {bool: _boolean, int: whole_number, float: number, str: plain_text}
 
 
 def _shown(default: object) -> str:

@@ -31,6 +31,13 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **{**kwargs, "allow_abbrev": False})
 
+    def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """What a command does not know is told as wrong usage of that command, not of the whole program."""
+        found, unknown = self.parse_known_args(args, namespace)
+        if unknown:
+            getattr(found, "parser", self).error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found
+
     def error(self, message: str) -> NoReturn:
         cut = message if len(message) <= MAX_ERROR_CHARACTERS else f"{message[:MAX_ERROR_CHARACTERS]}…"
         if cut.endswith(_NO_ARGUMENT):

@@ -100,13 +100,23 @@ class CsvSource:
 
     def _read(self, block_bytes: int, skip: int) -> Iterator[pa.RecordBatch]:
         places = [str(place) for place in range(len(self.names))]
-        end = uuid.uuid4().hex
+        end, wrong = uuid.uuid4().hex, list[Any]()
+
+        def refuse(row: Any) -> str:
+            wrong.append(row)
+            return "error"
+
         with reading(self.file), closing(self.file.open()) as opened:
             checked = CheckedQuotes(opened, self._delimiter)
             marked = _WithLastRow(checked, self._delimiter.join([end] * len(places)).encode())
             try:
                 read = csv.ReadOptions(use_threads=False, block_size=block_bytes, column_names=places)
-                parse = csv.ParseOptions(delimiter=self._delimiter, newlines_in_values=True, ignore_empty_lines=len(places) > 1)
+                parse = csv.ParseOptions(
+                    delimiter=self._delimiter,
+                    newlines_in_values=True,
+                    ignore_empty_lines=len(places) > 1,
+                    invalid_row_handler=refuse,
+                )
                 convert = csv.ConvertOptions(
                     column_types=dict.fromkeys(places, pa.string()),
                     null_values=self._convert_nulls,
@@ -119,7 +129,16 @@ class CsvSource:
             except pa.ArrowInvalid as problem:
                 if "straddl" in str(problem):
                     raise _RowTooLong from None
+                if wrong and end in wrong[0].text:
+                    raise self._open_quote(wrong[0]) from None
                 raise
+
+    def _open_quote(self, row: Any) -> ConfigError:
+        """The row holds the one behind the text's end, so its quote is never closed."""
+        where = f"row {row.number}, which begins with {row.text.splitlines()[0][:MAX_SHOWN]!r}"
+        return ConfigError(
+            "FILE", self.file.path, f"a quote is open at its end: it is cut off, or a quote is missing in {where}"
+        )
 
     def _without_last_row(self, batches: Iterator[pa.RecordBatch], end: str) -> Iterator[pa.RecordBatch]:
         held: pa.RecordBatch | None = None

@@ -148,7 +148,8 @@ def test_the_limbo_of_a_bookie_is_shown_and_ended_by_command(capsys: pytest.Capt
     assert _json(capsys, "bookie", "limbo", bookie_id) == []
     assert main(["bookie", "limbo", bookie_id]) == 0
     assert f"bookie {bookie_id} is not in limbo" in "".join(capsys.readouterr())
-    assert main(["bookie", "limbo", bookie_id, "--end", "5"]) == 1
+    with pytest.raises(SystemExit, match="2"):
+        main(["bookie", "limbo", bookie_id, "--end", "5"])
     assert "give --accept-loss, too" in capsys.readouterr().err
     assert main(["bookie", "limbo", bookie_id, "--end", "5", "--accept-loss"]) == 1
     assert "limbo does not wait for it" in capsys.readouterr().err
@@ -179,8 +180,9 @@ def test_ledger_read_prints_text_as_text_and_bytes_in_hexadecimal(capsys: pytest
 
 
 def test_ledger_read_refuses_a_range_that_ends_before_it_starts(capsys: pytest.CaptureFixture[str], ledger_id: int) -> None:
-    assert main(["ledger", "read", str(ledger_id), "--first", "1", "--last", "0"]) == 1
-    assert "not end before it starts" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["ledger", "read", str(ledger_id), "--first", "1", "--last", "0"])
+    assert "--last 0 is before --first 1" in capsys.readouterr().err
 
 
 def test_ledger_recover_closes_what_a_vanished_writer_left_open(
@@ -240,7 +242,8 @@ def test_log_delete_deletes_it_with_its_ledgers(capsys: pytest.CaptureFixture[st
         with client.create_ledger() as writer:
             writer.append(b"x")
         client.open_log("cli-deleted", create=True).append_ledgers([writer.ledger_id])
-        assert main(["log", "delete", "cli-deleted"]) == 0
+        deleted = {"log": "cli-deleted", "deleted": True, "ledgers": 1, "rows": 1}
+        assert _json(capsys, "log", "delete", "cli-deleted") == [deleted]
         assert writer.ledger_id not in list(client.list_ledgers())
     assert main(["log", "show", "cli-deleted"]) == 1
     assert "there is no log 'cli-deleted'" in capsys.readouterr().err

@@ -54,6 +54,7 @@ def test_truncate_removes_what_lies_before_and_says_how_much(run, fails, client,
     [report] = run("log", "truncate", log, "--before", str(second))
     assert (report["removed_ledgers"], report["removed_rows"]) == (0, 0)
     assert f"does not list ledger {first}" in fails(1, "log", "truncate", log, "--before", str(first))
+    assert f"--before is '{third + 10**6}:0'" in fails(1, "log", "truncate", log, "--before", str(third + 10**6))
     for wrong in ("x", "1:y", "-1", "1:2:3"):
         assert "LEDGER:ENTRY" in fails(2, "log", "truncate", log, f"--before={wrong}")
 

@@ -13,6 +13,7 @@ from bk_spark import cli
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.log.log import Log, LogPosition
 from bk_spark.commands import log_rows
+from bk_spark.commands.program.process import Signals
 from bk_spark.commands.row_files import append_files, output_file
 from bk_spark.commands.row_files.csv_source import CsvSource
 from bk_spark.errors import ConfigError, NoSuchLogError
@@ -39,8 +40,8 @@ def _traceback() -> None:
 def _success() -> None:
     known = cli._run
 
-    def run(args: argparse.Namespace) -> int:
-        known(args)
+    def run(args: argparse.Namespace, signals: Signals | None = None) -> int:
+        known(args, signals)
         return 0
 
     cli._run = run

@@ -8,7 +8,15 @@ import re
 import pytest
 
 from bk_spark.cli import build_parser
-from bk_spark.commands.arguments import client_host, directory, ledger_id
+from bk_spark.commands.arguments import (
+    client_host,
+    count,
+    directory,
+    ledger_id,
+    number,
+    plain_text,
+    whole_number,
+)
 
 
 def test_a_ledger_id_is_a_whole_number_of_63_bits() -> None:
@@ -47,3 +55,23 @@ def test_a_local_cluster_has_bookies_and_no_more_than_a_machine_runs(bookies: st
         build_parser().parse_args(["local", f"--bookies={bookies}"])
     assert ended.value.code == 2
     assert "argument --bookies: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["1_0", "\u0661\u0662", " 1", "1 ", "1e3", "", "nan", "64m", "9" * 5000])
+def test_counts_take_plain_digits_alone(text: str) -> None:
+    for kind in (count, ledger_id, whole_number):
+        with pytest.raises(argparse.ArgumentTypeError, match="whole number"):
+            kind(text)
+
+
+def test_numbers_are_plain_and_finite() -> None:
+    assert [number(text) for text in ("60", "0.5", "-.5", "1e3")] == [60, 0.5, -0.5, 1000]
+    for text in ("nan", "inf", "-inf", "1_0", "64m", "", ".", " 1", "\u0661"):
+        with pytest.raises(argparse.ArgumentTypeError, match=r"is not a number, such as 60 or 0\.5"):
+            number(text)
+
+
+def test_a_text_that_the_locale_cannot_read_is_utf_8() -> None:
+    assert plain_text("größe") == plain_text("größe".encode().decode("ascii", "surrogateescape")) == "größe"
+    with pytest.raises(argparse.ArgumentTypeError, match="is no text"):
+        plain_text("x\udcff")

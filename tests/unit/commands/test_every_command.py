@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from bk_spark import cli
 from bk_spark.cli import build_parser
 from tests.checkout import ROOT
 from tests.unit.documented_commands import parsers
@@ -150,3 +151,84 @@ def test_what_cannot_be_the_id_of_a_bookie_is_wrong_usage(
     with pytest.raises(SystemExit, match="2"):
         build_parser().parse_args([*words.split(), bookie_id])
     assert "is not the id of a bookie" in capsys.readouterr().err
+
+
+OF_FILES = {"bookie rebuild-index", "bookie sanity", "doctor", "local", "local accept-copy", "local copy"}
+"""Commands that need no cluster, beside those of ``inspect``."""
+FITTING = {"bookie_id": "host:3181-0a1b2c3d", "ledger_id": "7", "name": "orders", "before": "7", "files": "x.csv"}
+"""A value for what must be given; any text fits the rest."""
+WRONG = [
+    ("bookie limbo", "host:3181-0a1b2c3d --end 1"),
+    ("bookie limbo", "host:3181-0a1b2c3d --accept-loss"),
+    ("bookie format", "--data-dir d --read-threads 0"),
+    ("bookie start", "--data-dir d --gc-interval-s=-inf"),
+    ("bench", "--batch 1000000000"),
+    ("bench", "--ensemble-size 2 --write-quorum 3"),
+    ("ledger read", "3 --first 3 --last 1"),
+    ("ledger delete", "1_9"),
+    ("ledger show", "\u0661\u0662"),
+    ("ledger list", "--limi 3"),
+    ("local", "--bookies -1"),
+    ("log read", "orders --output rows"),
+    ("log read", "orders --format table --json"),
+    ("log read", "orders --format table --limi 3"),
+    ("log set", "orders"),
+    ("log vacuum", ""),
+    ("log truncate", "orders --before 99999999999999999999"),
+    ("auditor run", "--audit-interval-s 64m"),
+    ("replicate", "host:3181-0a1b2c3d --parallel-ledgers 0"),
+]
+
+
+def _fitting(words: str) -> list[str]:
+    """The command with what must be given."""
+    typed = words.split()
+    for action in LEAVES[words]._actions:
+        if action.required and not isinstance(action, argparse._SubParsersAction):
+            typed += [*action.option_strings[:1], FITTING.get(action.dest, "x")]
+    return [*typed, "--all"] if words == "log vacuum" else [*typed, "--retention-s", "60"] if words == "log set" else typed
+
+
+PARSER = build_parser()
+"""Made once: it takes a twentieth of a second."""
+
+
+def _code(*typed: str) -> int:
+    try:
+        return cli._run(PARSER.parse_args(typed))
+    except SystemExit as ended:
+        return int(ended.code or 0)
+
+
+@pytest.mark.parametrize("words", sorted(set(LEAVES) - OF_FILES - {one for one in LEAVES if one.startswith("inspect ")}))
+def test_without_a_cluster_every_command_that_needs_one_is_wrong_usage(words: str, capsys) -> None:
+    assert _code(*_fitting(words), "--metadata=") == 2
+    assert "--metadata is missing: give the cluster" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", LEAVES)
+def test_every_command_refuses_options_that_are_unknown_or_abbreviated_in_few_lines_without_control_characters(
+    words: str, capsys
+) -> None:
+    for wrong in ("--metadat=zk://h:1/l", "--no\x1b[31m\u202e"):
+        assert _code(*_fitting(words), wrong) == 2
+        told = capsys.readouterr().err
+        assert told.count("\n") == 2
+        assert told.startswith(f"usage: bk-spark {words}") or words == "local"
+        assert "unrecognized arguments: --" in told
+        assert not {"\x1b", "\u202e"} & set(told)
+
+
+@pytest.mark.parametrize(("words", "typed"), WRONG)
+def test_what_the_arguments_alone_show_to_be_wrong_is_wrong_usage(words: str, typed: str, capsys) -> None:
+    assert _code(*words.split(), *typed.split(), "--metadata", "zk://127.0.0.1:1/ledgers") == 2
+    assert capsys.readouterr().err.startswith("usage: bk-spark")
+
+
+@pytest.mark.parametrize("words", sorted(one for one in LEAVES if any(it.dest == "name" for it in LEAVES[one]._actions)))
+def test_what_cannot_be_the_name_of_a_log_is_wrong_usage(words: str, capsys) -> None:
+    if not words.startswith("log "):
+        return
+    typed = _fitting(words)
+    for name in ("", "a/b", "..", "x\n", "x" * 300, "\udcff"):
+        assert _code(*[name if word == "orders" else word for word in typed], *([name] if words == "log vacuum" else [])) == 2

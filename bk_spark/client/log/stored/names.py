@@ -61,7 +61,8 @@ def _checked_uid(value: object) -> str:
     return uid
 
 
-def _check_name(name: str) -> None:
+def check_log_name(name: str) -> None:
+    """Raises ConfigError for what cannot be the name of a log."""
     problem = None
     if not isinstance(name, str) or not 1 <= len(name) <= MAX_NAME_CHARACTERS:
         problem = f"it must have 1 to {MAX_NAME_CHARACTERS} characters"
@@ -89,7 +90,7 @@ class LogNames:
 
     def find(self, name: str) -> str | None:
         """The uid that ``name`` points to, None if there is no such log. Raises ConfigError for an invalid name."""
-        _check_name(name)
+        check_log_name(name)
         try:
             stored = self._store.get(self._znodes.log_name(name))
         except NoNodeError:

@@ -22,6 +22,8 @@ class ArrowStreams:
     def __init__(self, opened: Any) -> None:
         self._bytes = _Bytes(opened)
         start = self._bytes.peek(8)
+        if not start:
+            raise ValueError("it is empty, and no Arrow stream is")
         if not _begins_stream(start):
             raise ValueError(f"it begins with {start!r}, as no Arrow stream does: name another format by --format")
         self._reader = self._next_reader()

@@ -301,6 +301,8 @@ def test_the_first_row_of_a_csv_file_names_the_columns_however_it_ends(put, data
         ("x.csv", "", "its first row must name the columns"),
         ("x.csv", 'id,s\n1,"cut', "a quote is open at its end"),
         ("x.csv", 'id,s\n1,"cut\n2,x\n', "a quote is open at its end"),
+        ("x.csv", 'id,s\n1,x\n"2,y\n3,z\n', "a quote is missing in row 3, which begins with '\"2,y'"),
+        ("x.arrow", "", "it is empty"),
         ("x.csv", "id,s\n1,x,y\n", "Expected 2 columns, got 3"),
         ("x.csv", "id,id\n1,2\n", "the column 'id' twice"),
         ("x.csv", "id,s\n" + '1,"x\ny"\n' * 3 + "2\n", "Row #5: Expected 2 columns, got 1: 2"),
