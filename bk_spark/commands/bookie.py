@@ -23,13 +23,13 @@ from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.replication.peers import ClusterPeers
 from bk_spark.commands import bookies, limbo, replicate
 from bk_spark.commands.arguments import Commands, add_log_option, client_host, command, group_of, port, valid_bookie_id
-from bk_spark.commands.connect import bookkeeper, metadata_store
+from bk_spark.commands.connect import accepted, bookkeeper, metadata_store
 from bk_spark.commands.output import ProgressBar, print_record, print_records, say
 from bk_spark.commands.settings import add_settings, bookie_config, bookie_directories, data_dir_command
 from bk_spark.config import BookieConfig, ClientConfig
 from bk_spark.errors import ConfigError
 from bk_spark.telemetry.logging_setup import set_up_audit_log, set_up_logging
-from bk_spark.wire.messages import AdministerReply, AdminOperation, Status
+from bk_spark.wire.messages import AdministerReply, AdminOperation
 
 LOOK_S = 0.5
 """Between two looks at a run that is waited for."""
@@ -182,10 +182,7 @@ def _request(operation: AdminOperation, args: argparse.Namespace) -> None:
 
 
 def _ask(client: BookKeeper, bookie_id: str, operation: AdminOperation) -> AdministerReply:
-    reply = client.administer_bookie(bookie_id, operation)
-    if reply.status is not Status.OK:
-        raise ConfigError("bookie", bookie_id, f"{reply.status.name}: {reply.detail}")
-    return reply
+    return accepted(bookie_id, client.administer_bookie(bookie_id, operation))
 
 
 def _await_end(

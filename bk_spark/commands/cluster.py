@@ -115,9 +115,10 @@ def _raise_ledger_ids(args: argparse.Namespace) -> None:
         if silent and args.held is None:
             remedy = (
                 "start them, or give with --held the highest ledger id that they hold ('bk-spark inspect index --data-dir D' "
-                "shows it of a bookie that was stopped, not killed)"
+                "shows it of a bookie that was stopped, not killed), -1 of bookies that were never started: "
+                "'bk-spark inspect mark --data-dir D' shows boot 0 of these"
             )
-            raise ConfigError("bookies that do not answer", ", ".join(silent), remedy)
+            raise ConfigError(f"the answer of bookies {', '.join(silent)}", None, remedy)
         highest = max([-1 if args.held is None else args.held, *(one for one in held.values() if one is not None)])
         before = next_ledger_id(store, znodes)
         after = raise_ledger_ids(store, znodes, highest)

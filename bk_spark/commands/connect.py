@@ -13,6 +13,7 @@ from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK
 from bk_spark.bookie.identity.identity import check_store
 from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.client.driver.bookies import NOT_REGISTERED
 from bk_spark.commands.program.parser import UsageError
 from bk_spark.config import TLS_NAMES, ZOOKEEPER_AUTH, ZOOKEEPER_AUTH_VARIABLE, ClientConfig
 from bk_spark.embedded.join import resolve
@@ -21,6 +22,7 @@ from bk_spark.metadata.registration import open_root
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore, connect, parse_uri
 from bk_spark.tls.files import warn_of_open_file
+from bk_spark.wire.messages import AdministerReply, Status
 
 GIVE_METADATA = "give the cluster, zk://host:port/ledgers or embedded:DIR (one of this machine), or set BK_SPARK_METADATA"
 
@@ -108,3 +110,15 @@ def store_and_root(args: argparse.Namespace, config: ClientConfig | None = None)
 def bookkeeper(args: argparse.Namespace) -> Iterator[BookKeeper]:
     with BookKeeper(metadata_uri(args), client_config(args)) as client:
         yield client
+
+
+def accepted(bookie_id: str, reply: AdministerReply) -> AdministerReply:
+    """What a bookie answered. Raises ConfigError, with the way out, if it refused or did not answer."""
+    if reply.status is Status.OK:
+        return reply
+    remedy = f"{reply.status.name}: {reply.detail}"
+    if NOT_REGISTERED in reply.detail:
+        remedy = "no bookie of this id runs: 'bk-spark bookie list' shows the cluster's bookies, and which of them run"
+    elif reply.status is Status.UNKNOWN:
+        remedy += "; look whether its process runs, and at its log: it may be suspended or overloaded"
+    raise ConfigError("the bookie id", bookie_id, remedy)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 
 from bk_spark.commands.arguments import Commands, command, ledger_id, valid_bookie_id
-from bk_spark.commands.connect import bookkeeper
+from bk_spark.commands.connect import accepted, bookkeeper
 from bk_spark.commands.output import print_records, say
 from bk_spark.commands.program.parser import UsageError
-from bk_spark.errors import ConfigError
-from bk_spark.wire.messages import MAX_NAMED_LEDGERS, AdminOperation, Status
+from bk_spark.wire.messages import MAX_NAMED_LEDGERS, AdminOperation
 
 
 def add(group: Commands) -> None:
@@ -31,9 +30,7 @@ def _limbo(args: argparse.Namespace) -> None:
     _check(to_end, is_accepted=args.accept_loss)
     with bookkeeper(args) as client:
         operation = AdminOperation.LIMBO_END if to_end else AdminOperation.LIMBO_STATUS
-        reply = client.administer_bookie(args.bookie_id, operation, to_end)
-        if reply.status is not Status.OK:
-            raise ConfigError("bookie", args.bookie_id, f"{reply.status.name}: {reply.detail}")
+        reply = accepted(args.bookie_id, client.administer_bookie(args.bookie_id, operation, to_end))
     records = [{"ledger_id": one, "waits_for": why} for one, why in sorted(reply.ledgers.items())]
     print_records(records, ["ledger_id", "waits_for"], as_json=args.json)
     if not reply.figures.get("limbo"):

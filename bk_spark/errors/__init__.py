@@ -114,7 +114,7 @@ class NotEnoughBookiesError(BookKeeperError):
     of_racks: bool = False
     """Whether ``needed`` and ``available`` count the racks of a write set."""
     absent: tuple[str, ...] = ()
-    """Bookies of the cluster that are not registered, of which the error names ten."""
+    """Bookies of the cluster that ran once and are not registered, of which the error names ten."""
 
     def __str__(self) -> str:
         if self.of_racks:
@@ -129,7 +129,8 @@ class NotEnoughBookiesError(BookKeeperError):
         missing = f", not running: {names}" if names else ""
         return (
             f"{self.purpose} needs {self.needed} bookies and {self.available} can be used{refusing}{missing}: "
-            "start more bookies ('bk-spark bookie list' shows them), give read-only ones space, or ask for fewer replicas"
+            "start more bookies ('bk-spark bookie list' shows them), give read-only ones space, "
+            "or ask for fewer replicas where Python and Spark create ledgers and logs"
         )
 
 

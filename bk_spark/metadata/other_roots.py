@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 
 from bk_spark.errors import ConfigError, MetadataUnavailableError
 from bk_spark.metadata.store import MetadataStore, find_children
@@ -13,6 +14,9 @@ MAX_LOOKED_AT = 200
 
 MAX_NAMED = 5
 
+_PLAIN = re.compile(r"[\w./-]+")
+"""A root that somebody may want. Others look like options or marks behind the URI: these are typing errors."""
+
 
 def not_initialised(store: MetadataStore, root: str) -> ConfigError:
     """The error where no cluster is initialised at ``root``."""
@@ -20,8 +24,8 @@ def not_initialised(store: MetadataStore, root: str) -> ConfigError:
     uris = [store.uri.removesuffix(root) + other for other in found[:MAX_NAMED]]
     more = f" and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
     there = f"; there is one at {', '.join(uris)}{more}" if uris else ""
-    init = f"for a new cluster run 'bk-spark cluster init --metadata {store.uri}'"
-    return ConfigError("the metadata URI", store.uri, f"no cluster is initialised there{there}: check the URI, or {init}")
+    init = f", or for a new cluster run 'bk-spark cluster init --metadata {store.uri}'" if _PLAIN.fullmatch(root) else ""
+    return ConfigError("the metadata URI", store.uri, f"no cluster is initialised there{there}: check the URI{init}")
 
 
 def other_roots(store: MetadataStore, root: str) -> list[str]:

@@ -67,6 +67,7 @@ from bk_spark.metadata.zookeeper_session import ConnectionState, SessionState, W
 T = TypeVar("T")
 
 _URI = re.compile(r"zk://(?P<hosts>[^/]+)(?P<root>(/[^/]+)+)")
+_WITHOUT_ROOT = re.compile(r"zk://[^/]+/?")
 _URI_FORM = "write it as zk://host:port[,host:port]/root, such as zk://127.0.0.1:2181/ledgers or zk://[::1]:2181/ledgers"
 
 _WINDOW = 128
@@ -98,7 +99,9 @@ def parse_uri(uri: str) -> tuple[str, str]:
     """``zk://host:port[,host:port]/root`` → (``host:port,host:port``, ``/root``). Raises ConfigError."""
     match = _URI.fullmatch(uri) if isinstance(uri, str) else None
     if match is None:
-        raise ConfigError("the metadata URI", uri, _URI_FORM)
+        lacks_root = isinstance(uri, str) and _WITHOUT_ROOT.fullmatch(uri)
+        problem = "the cluster's root, such as /ledgers, is missing at its end: " if lacks_root else ""
+        raise ConfigError("the metadata URI", uri, problem + _URI_FORM)
     try:
         hosts = ",".join(str(HostPort.parse(host)) for host in match["hosts"].split(","))
     except ValueError as problem:

@@ -34,6 +34,9 @@ from bk_spark.wire.messages import (
 
 OneProtocol = BookieConnection | ApacheBookie
 
+NOT_REGISTERED = "it is not registered as available"
+"""What a call of a bookie says that is not in the list of those that run."""
+
 
 class Bookies:
     """Every method runs on the event loop."""
@@ -156,7 +159,7 @@ class BookieClient:
                     raise ConnectionError("the client was closed")
                 address = await self._lookup(self.bookie_id)
                 if address is None:
-                    raise ConnectionError("it is not registered as available")
+                    raise ConnectionError(NOT_REGISTERED)
                 if address.protocol == APACHE_PROTOCOL:
                     self._known = ApacheBookie(self.bookie_id, self._lookup, self._channels.contexts, self._framing)
                 else:

@@ -32,8 +32,9 @@ from bk_spark.client.protocol.placement.wider_slot import RackMap
 from bk_spark.client.protocol.state_machine import ChooseReplacements, ReplacementsChosen
 from bk_spark.config import ClientConfig
 from bk_spark.errors import BookKeeperError, ConfigError, EntryTooLargeError, MetadataUnavailableError, NotEnoughBookiesError
+from bk_spark.metadata.cookies import all_cookies
 from bk_spark.metadata.registration import BookieAddress, RegisteredBookie, list_bookies, lookup, watch_bookies
-from bk_spark.metadata.store import MetadataStore, find_children
+from bk_spark.metadata.store import MetadataStore
 from bk_spark.metadata.under_replication import UnderReplication
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.wire.messages import AdministerReply, AdminOperation, BookieDescription, Status
@@ -322,8 +323,9 @@ class ClientContext:
         try:
             return self._ensembles.ensemble(registered, ensemble_size, write_quorum, self.now_ms())
         except NotEnoughBookiesError as problem:
-            known = await self.blocking(lambda: find_children(self.store, self.znodes.cookies))
-            problem.absent = tuple(sorted(set(known) - {one.bookie_id for one in registered}))
+            known = await self.blocking(lambda: all_cookies(self.store, self.znodes))
+            running = {one.bookie_id for one in registered}
+            problem.absent = tuple(name for name, facts in known.items() if name not in running and facts.boot != 0)
             raise
 
     async def _watch_and_list_bookies(self) -> list[RegisteredBookie]:

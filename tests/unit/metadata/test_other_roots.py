@@ -7,6 +7,7 @@ import pytest
 from bk_spark.errors import ConfigError, MetadataUnavailableError
 from bk_spark.metadata.other_roots import MAX_NAMED, other_roots
 from bk_spark.metadata.registration import initialise_cluster, intended_root, open_root
+from bk_spark.metadata.zookeeper import parse_uri
 from tests.memory_store import MemoryStore, MemoryTree
 
 
@@ -51,3 +52,17 @@ def test_without_another_cluster_or_without_an_answer_only_the_command_is_named(
     for store in (empty, unreadable):
         with pytest.raises(ConfigError, match="no cluster is initialised there: check the URI, or for a new cluster run"):
             open_root(store, "/ledgerz")
+
+
+@pytest.mark.parametrize("root", ["/ledgers?x=1", "/ledgers#1", "/a=b", "/led gers"])
+def test_nobody_is_told_to_make_a_cluster_at_a_root_that_is_a_typing_error(root: str) -> None:
+    with pytest.raises(ConfigError, match=r"there is one at .*/ledgers: check the URI$"):
+        open_root(store_with("/ledgers"), root)
+
+
+@pytest.mark.parametrize("uri", ["zk://h:2181", "zk://h:2181/", "zk://h:2181,g:2181"])
+def test_a_uri_without_a_root_is_told_so(uri: str) -> None:
+    with pytest.raises(ConfigError, match="the cluster's root, such as /ledgers, is missing at its end"):
+        parse_uri(uri)
+    with pytest.raises(ConfigError, match="the metadata URI is 'http://h/': write it as"):
+        parse_uri("http://h/")
