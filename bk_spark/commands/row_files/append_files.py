@@ -63,17 +63,20 @@ class _Append:
             self._in_log = {one.name: one.type for one in arrow_schema(call.stored)}
         self._known = {name: kind for name, kind in self._in_log.items() if not pa.types.is_null(kind)} | dict(call.types)
         """Of columns of text files."""
+        self._fixed = set(self._in_log)
+        """Columns whose types are not for ``--types`` to say."""
         self._sources = [self._opened(file) for file in call.files]
         self._conversions = {
             place: self._conversion(one.file.path, one.schema)
             for place, one in enumerate(self._sources)
             if isinstance(one, TypedSource)
         }
+        self._fixed |= {name for one in self._conversions.values() for name in one.stored.names}
 
     def _opened(self, file: NamedFile) -> Source:
         if file.form == "json":
-            return JsonSource(file)
-        return CsvSource(file, self._call.null_values, self._in_log) if file.is_text else TypedSource(file)
+            return JsonSource(file, self._fixed)
+        return CsvSource(file, self._call.null_values, self._fixed) if file.is_text else TypedSource(file)
 
     def reader(self) -> pa.RecordBatchReader:
         types = self._types()

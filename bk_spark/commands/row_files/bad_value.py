@@ -7,13 +7,14 @@ MAX_SHOWN = 80
 
 
 class BadValue(Exception):
-    """``why`` completes the sentence "its value … …"; ``column`` is known once the error has passed the column."""
+    """``why`` completes the sentence "its value … …"; ``column`` and ``remedy`` are known behind the column."""
 
     def __init__(self, value: object, why: str, column: str = "") -> None:
         super().__init__(value, why)
         self.value = value
         self.why = why
         self.column = column
+        self.remedy = ""
 
     def within(self, column: str) -> BadValue:
         """The same, of a field inside of ``column``."""

@@ -18,7 +18,7 @@ from bk_spark.commands.row_files.bad_value import MAX_SHOWN
 from bk_spark.commands.row_files.csv_quotes import OTHER_DELIMITERS, CheckedQuotes, other_delimiter
 from bk_spark.commands.row_files.guessed_types import GuessedColumn
 from bk_spark.commands.row_files.named_file import NamedFile
-from bk_spark.commands.row_files.reading import BLOCK_BYTES, MAX_ROW_BYTES, in_column, reading
+from bk_spark.commands.row_files.reading import BLOCK_BYTES, MAX_ROW_BYTES, in_column, reading, string_remedy
 from bk_spark.errors import ConfigError
 
 
@@ -26,7 +26,7 @@ class CsvSource:
     """A text whose first row names the columns. A text without quotes may be null, a quoted one never is."""
 
     def __init__(self, file: NamedFile, null_values: tuple[str, ...], fixed: Container[str] = ()) -> None:
-        """``fixed``: the columns whose types are those of the log."""
+        """``fixed``: the columns whose types are those of the log, or of files with types."""
         self.file = file
         self._fixed = fixed
         self._delimiter = "\t" if file.form == "tsv" else ","
@@ -68,10 +68,14 @@ class CsvSource:
         for batch in self._texts():
             with reading(self.file):
                 columns = [
-                    _converted(_with_nulls(texts, kind), kind, name)
+                    self._converted(_with_nulls(texts, kind), kind, name)
                     for texts, kind, name in zip(batch.columns, kinds, self.names, strict=True)
                 ]
             yield pa.RecordBatch.from_arrays(columns, names=self.names)
+
+    def _converted(self, texts: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
+        with in_column(name, lambda: string_remedy(name, is_fixed=name in self._fixed)):
+            return text_values.from_texts(texts, kind)
 
     def _texts(self) -> Iterator[pa.RecordBatch]:
         """All columns as texts. A row that is longer than a block begins a new reading with larger ones."""
@@ -255,8 +259,3 @@ def _with_nulls(texts: pa.Array, kind: pa.DataType) -> pa.Array:
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
         return texts
     return pc.if_else(pc.equal(texts, ""), None, texts)
-
-
-def _converted(texts: pa.Array, kind: pa.DataType, name: str) -> pa.Array:
-    with in_column(name):
-        return text_values.from_texts(texts, kind)

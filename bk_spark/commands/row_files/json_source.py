@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +13,7 @@ import pyarrow as pa
 from bk_spark.commands.row_files import json_values
 from bk_spark.commands.row_files.guessed_types import checked_name, json_type, merged_type
 from bk_spark.commands.row_files.named_file import NamedFile
-from bk_spark.commands.row_files.reading import BLOCK_BYTES, MAX_ROW_BYTES, in_column, reading
+from bk_spark.commands.row_files.reading import BLOCK_BYTES, MAX_ROW_BYTES, in_column, reading, string_remedy
 from bk_spark.errors import ConfigError
 from bk_spark.rows.arrow_types import is_too_deep
 
@@ -22,8 +23,10 @@ Types = Mapping[str, pa.DataType]
 class JsonSource:
     """One object in each line."""
 
-    def __init__(self, file: NamedFile) -> None:
+    def __init__(self, file: NamedFile, fixed: Container[str] = ()) -> None:
+        """``fixed``: the columns whose types are those of the log, or of files with types."""
         self.file = file
+        self._fixed = fixed
 
     def look(self, known: Types) -> Iterator[tuple[int, dict[str, pa.DataType]]]:
         """The columns of all rows, those of ``known`` with its types; yields numbers of rows with what is known so far."""
@@ -31,8 +34,9 @@ class JsonSource:
         for rows in self._rows():
             with reading(self.file):
                 for name in dict.fromkeys(itertools.chain(found, *rows)):
-                    with in_column(name):
-                        kind = json_type([row.get(name) for row in rows], known.get(checked_name(name)))
+                    values = [row.get(name) for row in rows]
+                    with in_column(name, partial(self._remedy, name, values)):
+                        kind = json_type(values, known.get(checked_name(name)))
                         if is_too_deep(kind):
                             raise RecursionError
                     merged = merged_type(found.get(name, pa.null()), kind)
@@ -53,9 +57,13 @@ class JsonSource:
                     values = [row.get(name) for row in rows]
                     if name in asked and pa.types.is_string(kind):
                         values = list(map(_as_text, values))
-                    with in_column(name):
+                    with in_column(name, partial(self._remedy, name, values)):
                         columns.append(json_values.column(values, kind))
             yield pa.RecordBatch.from_arrays(columns, names=list(types)) if columns else pa.RecordBatch.from_pylist([])
+
+    def _remedy(self, name: str, values: list[Any]) -> str:
+        is_fixed = name in self._fixed
+        return string_remedy(name, is_fixed=is_fixed) if is_fixed or all(map(_can_be_text, values)) else ""
 
     def _rows(self) -> Iterator[list[dict[str, Any]]]:
         number = 0
@@ -97,6 +105,16 @@ class JsonSource:
             yield lines
         if rest:
             yield [rest]
+
+
+def _can_be_text(value: Any) -> bool:
+    if isinstance(value, (dict, list)):
+        return False
+    try:
+        str(value).encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _as_text(value: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 import sys
 from collections.abc import Iterator
@@ -18,7 +19,8 @@ from bk_spark.commands.program.parser import UsageError
 from bk_spark.commands.row_files.named_file import NAME_REMEDY, TEXT_FORMATS, form_of_name
 from bk_spark.errors import ConfigError
 
-STDOUT = "-"
+STDOUT = ("-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1")
+_DESCRIPTOR = re.compile(r"/dev/stderr|/(?:dev|proc/self)/fd/([0-9]+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +41,7 @@ class OutputFile:
                 sys.stdout.buffer.flush()
             return
         try:
-            with _replaced(Path(self.path).resolve()) as file:
+            with _written(Path(self.path)) as file:
                 if self.compression is None:
                     yield file
                 else:
@@ -51,7 +53,7 @@ class OutputFile:
 
 def output_file(path: str | None, form: str | None) -> OutputFile:
     """What ``--output`` and ``--format`` mean together; ``--format`` wins. Raises UsageError where neither says."""
-    if path is None or path == STDOUT:
+    if path is None or path in STDOUT:
         if form in ("parquet", "arrow") and sys.stdout.isatty():
             raise UsageError(f"--format {form} is not for a terminal: give --output FILE, or redirect")
         return OutputFile(None, form)
@@ -65,12 +67,23 @@ def output_file(path: str | None, form: str | None) -> OutputFile:
 
 
 @contextlib.contextmanager
-def _replaced(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of ``path`` once it is whole: what is cut off on the way is never taken for all rows."""
-    if path.exists() and not path.is_file():
+def _written(path: Path) -> Iterator[BinaryIO]:
+    """What is no file, such as a pipe, or stands for an open one, such as ``/dev/fd/3``, is written to; a file is replaced."""
+    descriptor = _DESCRIPTOR.fullmatch(str(path))
+    if descriptor is not None:
+        with os.fdopen(os.dup(int(descriptor[1] or 2)), "wb") as opened:
+            yield opened
+    elif path.exists() and not path.is_file():
         with path.open("wb") as device:
             yield device
-        return
+    else:
+        with _replaced(path.resolve()) as file:
+            yield file
+
+
+@contextlib.contextmanager
+def _replaced(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes the place of ``path`` once it is whole: what is cut off on the way is never taken for all rows."""
     unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
     try:
         with unfinished.open("wb") as file:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -29,18 +30,28 @@ def reading(file: NamedFile) -> Iterator[None]:
     try:
         yield
     except BadValue as bad:
-        keeps = f"; '--types {bad.column}:string' keeps texts as they are" if file.is_text and "." not in bad.column else ""
-        raise ConfigError("FILE", file.path, f"{bad}{keeps}") from None
+        told = f"{bad}; {bad.remedy}" if bad.remedy else str(bad)
+        raise ConfigError("FILE", file.path, told) from None
     except _PROBLEMS as problem:
         raise file.unreadable(problem) from None
 
 
 @contextmanager
-def in_column(name: str) -> Iterator[None]:
-    """A value that cannot be taken is one of this column."""
+def in_column(name: str, remedy: Callable[[], str] = str) -> Iterator[None]:
+    """A value that cannot be taken is one of this column; ``remedy`` says what to do."""
     try:
         yield
     except BadValue as bad:
-        raise bad.within(name) from None
+        told = bad.within(name)
+        told.remedy = remedy()
+        raise told from None
     except RecursionError:
         raise ValueError(f"column '{name}' {TOO_DEEP}") from None
+
+
+def string_remedy(name: str, *, is_fixed: bool) -> str:
+    """What to do about a column of texts one of which does not fit. ``is_fixed``: no ``--types`` can change its type."""
+    if is_fixed:
+        return "the column's type is that of the log, or of a Parquet or Arrow file: correct the value"
+    plain = name if re.fullmatch(r"[^\s:,<>`](?:[^:,<>`]*[^\s:,<>`])?", name) else f"`{name.replace('`', '``')}`"
+    return f"'--types {plain}:string' keeps texts as they are"

@@ -22,9 +22,28 @@ TYPES = {
     "day": ("date", pa.date32()),
     "extra": ("bigint", pa.int64()),
 }
-FORMS = ("parquet", "arrow", "csv", "tsv", "json", "csv.gz", "jsonl.gz")
+FORMS = ("parquet", "arrow", "arrows", "csv", "tsv", "json", "csv.gz", "jsonl.gz")
 TEXTS = ("csv", "tsv", "json", "csv.gz", "jsonl.gz")
-FLAWS = ("other case", "bad value", "cut off", "empty", "missing", "stranger")
+OF_FORMS = {
+    "bad value": TEXTS,
+    "cut off": ("parquet", "arrows", "csv", "json", "csv.gz"),
+    "two in one": ("parquet", "arrow"),
+    "more behind": ("parquet", "arrow", "arrows", "csv.gz", "jsonl.gz"),
+    "wrong quote": ("csv", "tsv", "csv.gz"),
+    "no name": ("csv", "tsv", "csv.gz"),
+}
+FLAWS = (
+    "other case",
+    "bad value",
+    "cut off",
+    "empty",
+    "missing",
+    "stranger",
+    "two in one",
+    "more behind",
+    "wrong quote",
+    "no name",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +70,8 @@ def draw_files(chance: random.Random, folder: Path, log: LogState | None) -> lis
         if flaw in ("bad value", "stranger") and (log is None or not log.columns):
             flaw = "cut off"  # without a known type it would be a string, or a log of its own
         form = chance.choice(FORMS)
-        if flaw == "bad value":
-            form = chance.choice(TEXTS)
-        if flaw == "cut off":
-            form = chance.choice(("parquet", "csv", "json", "csv.gz"))
+        if flaw in OF_FORMS:
+            form = chance.choice(OF_FORMS[flaw])
         files.append(_drawn(chance, folder / f"{number}.{form}", form, columns, flaw))
     return files
 
@@ -93,7 +110,16 @@ def _drawn(chance: random.Random, path: Path, form: str, columns: list[str], fla
         rows = [{**row, "ID": 1} for row in rows]
     if flaw == "bad value":
         rows[-1]["id"] = chance.choice(["00501", "x", "1.5", "99999999999999999999"])
+    if flaw == "no name":
+        rows = [{**row, "": None} for row in rows]
     data = _written(rows, form)
+    if flaw == "two in one":
+        data += data
+    if flaw == "more behind":
+        data += chance.choice([b"\n", b"garbage", b"\0" * 512])
+    if flaw == "wrong quote":
+        wrong = chance.choice(['"say \\"hi\\" "', '"a"b', 'a "b" c', '5" pipe', ' "a"'])
+        data = _written([*rows, {**rows[-1], "name": _AsItIs(wrong)}], form)
     if flaw == "empty":
         data = b""
     if flaw == "cut off":
@@ -114,6 +140,8 @@ def _value(chance: random.Random, name: str) -> Any:
 
 def _written(rows: list[dict[str, Any]], form: str) -> bytes:
     kind, _, packed = form.partition(".")
+    if kind == "arrows":
+        return b"".join(_stream(part, list(rows[0])) for part in (rows[:1], rows[1:]))
     if kind in ("csv", "tsv"):
         mark = "," if kind == "csv" else "\t"
         lines = [mark.join(rows[0]), *(mark.join(_cell(value) for value in row.values()) for row in rows)]
@@ -121,8 +149,7 @@ def _written(rows: list[dict[str, Any]], form: str) -> bytes:
     elif kind in ("json", "jsonl"):
         data = "".join(f"{json.dumps(row, default=str)}\n" for row in rows).encode()
     else:
-        names = list(rows[0])
-        table = pa.table({name: pa.array([row[name] for row in rows], TYPES.get(name, (0, None))[1]) for name in names})
+        table = _table(rows, list(rows[0]))
         out = pa.BufferOutputStream()
         if kind == "parquet":
             parquet.write_table(table, out)
@@ -133,6 +160,24 @@ def _written(rows: list[dict[str, Any]], form: str) -> bytes:
     return gzip.compress(data) if packed else data
 
 
+def _table(rows: list[dict[str, Any]], names: list[str]) -> pa.Table:
+    return pa.table({name: pa.array([row[name] for row in rows], TYPES.get(name, (0, None))[1]) for name in names})
+
+
+def _stream(rows: list[dict[str, Any]], names: list[str]) -> bytes:
+    out = pa.BufferOutputStream()
+    table = _table(rows, names)
+    with pa.ipc.new_stream(out, table.schema) as writer:
+        writer.write_table(table)
+    return out.getvalue().to_pybytes()
+
+
+class _AsItIs(str):
+    """A text of CSV that is written without quotes of our own."""
+
+
 def _cell(value: Any) -> str:
-    text = str(value)
+    text = "" if value is None else str(value)
+    if isinstance(value, _AsItIs):
+        return text
     return '"' + text.replace('"', '""') + '"' if any(mark in text for mark in '",\n\t') else text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+import re
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -202,7 +203,51 @@ def test_a_text_that_the_log_s_type_would_change_is_refused_with_file_column_and
     said = refusal(put("x.csv", f'k,v\na,"{quoted}"\n'), log=pa.schema([("k", pa.string()), ("v", kind)]))
     assert says in said
     assert "x.csv" in said
-    assert "--types v:string" in said
+    assert "the column's type is that of the log" in said
+    assert "--types" not in said
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "types"),
+    [
+        ("x.csv", "v\nx\n", "v:bigint"),
+        ("x.csv", '"v,w"\nx\n', "`v,w`:bigint"),
+        ("x.csv", '" v"\nx\n', "` v`:bigint"),
+        ("x.csv", '"`"\nx\n', "````:bigint"),
+        ("x.csv", '"a.b"\nx\n', "a.b:bigint"),
+        ("x.jsonl", '{"v": 1}\n{"v": "x"}\n', ""),
+        ("x.jsonl", '{"v": true}\n{"v": 1}\n', ""),
+        ("x.jsonl", '{"v": 9223372036854775808}\n', ""),
+    ],
+)
+def test_the_advice_to_keep_texts_helps_where_it_is_given(put, name, data, types):
+    path = put(name, data)
+    said = refusal(path, types=types)
+    advised = re.search("'--types (.*):string' keeps texts as they are", said)
+    assert advised
+    assert appended(path, types=f"{advised[1]}:string").num_rows
+
+
+@pytest.mark.parametrize("types", ["", "a:string", "a:bigint"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        '{"a":{"b":1}}\n{"a":"x"}\n',
+        '{"a":"x"}\n{"a":{"b":1}}\n',
+        '{"a":[1,"x"]}',
+        '{"a":{}}',
+        '{"a":"\\ud800"}',
+        '{"a":[]}\n{"a":1}\n',
+    ],
+)
+def test_no_advice_is_given_where_it_does_not_help(put, data, types):
+    assert "--types a:string" not in refusal(put("x.jsonl", data), types=types)
+
+
+def test_no_advice_is_given_against_the_type_of_a_parquet_file(put):
+    files = put_parquet(put, "1.parquet", {"v": [1]}), put("2.csv", "v\nx\n")
+    for order in (files, files[::-1]):
+        assert "Parquet or Arrow file: correct the value" in refusal(*order)
 
 
 @pytest.mark.parametrize(
