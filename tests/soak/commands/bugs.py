@@ -125,6 +125,28 @@ def _too_much_truncated() -> None:
     Log.truncate = truncate  # type: ignore[method-assign]
 
 
+def _short_export() -> None:
+    known = log_rows._Limited.__init__
+
+    def limited(self: log_rows._Limited, batches: Any, limit: int | None) -> None:
+        known(self, batches, 20 if limit is None else limit)
+
+    log_rows._Limited.__init__ = limited  # type: ignore[method-assign]
+
+
+def _closed_stdout() -> None:
+    cli.open_streams = lambda: None
+
+
+def _abbreviations() -> None:
+    known = argparse.ArgumentParser.__init__
+
+    def init(self: argparse.ArgumentParser, *args: Any, **kwargs: Any) -> None:
+        known(self, *args, **{**kwargs, "allow_abbrev": True})
+
+    argparse.ArgumentParser.__init__ = init  # type: ignore[method-assign]
+
+
 BUGS = {
     "traceback": Bug("a wrong file ends the command with a traceback", _traceback),
     "success": Bug("a failed command exits with 0", _success),
@@ -135,5 +157,8 @@ BUGS = {
     "application-forgotten": Bug("the same application's append goes in twice", _application_forgotten),
     "in-place": Bug("a file that is written is cut off when the command is killed", _in_place),
     "open-quote": Bug("what a CSV file lacks at its end is not missed", _open_quote),
+    "short-export": Bug("a file gets the first rows alone", _short_export),
+    "closed-stdout": Bug("closed streams and narrow encodings are left as they are", _closed_stdout),
+    "abbreviations": Bug("abbreviated options are taken", _abbreviations),
     "too-much-truncated": Bug("a truncation removes one ledger more", _too_much_truncated),
 }

@@ -40,6 +40,10 @@ class Case:
     """What the file held before; None if there was none."""
     about: str = ""
     """The log that is written to ``output``."""
+    is_wrong_usage: bool = False
+    """The arguments alone show it."""
+    stdout: str = ""
+    """``closed``, ``ascii`` (its encoding), or as a file."""
     may_conflict: bool = False
     """Two at once may be refused, one by the other."""
 

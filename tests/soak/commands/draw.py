@@ -8,6 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from bk_spark.bookie.directories import Directories
+from bk_spark.bookie.identity.cookie import format_bookie
+from bk_spark.config import BookieConfig
 from tests.soak.commands.cases import Case, Effect, nothing, refused
 from tests.soak.commands.model import LogState, State
 from tests.soak.commands.rows_files import draw_files, types_option, wanted_log
@@ -16,7 +19,7 @@ from tests.soak.commands.world import World
 SIGNALS = (signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGTERM)
 LONGEST_S = 1.5
 """A command ends in half a second on an idle machine: half of the signals come in time."""
-NAMES = ("a", "b", "c", "d")
+NAMES = ("a", "b", "c", "größe")
 READ = ("parquet", "arrow", "csv", "tsv", "json")
 LOOKS = (
     "cluster show",
@@ -33,7 +36,15 @@ LOOKS = (
     "underreplicated list",
     "doctor",
 )
-OF_A_BOOKIE = ("bookie gc status", "bookie gc run", "bookie gc resume", "bookie scrub", "bookie status", "cookie show")
+OF_A_BOOKIE = (
+    "bookie gc status",
+    "bookie gc run",
+    "bookie gc resume",
+    "bookie scrub",
+    "bookie status",
+    "bookie read-only off",
+    "cookie show",
+)
 OF_FILES = ("bookie id", "inspect journal", "inspect entry-log", "inspect index", "inspect mark")
 SERVERS = ("dashboard --port 0", "auditor run --http-port 0", "autorecovery run --http-port 0")
 MUST_BE_TOLD = {
@@ -47,15 +58,10 @@ MUST_BE_TOLD = {
 NOT_DRAWN = {
     "local": "tests/soak/embedded and net 'directories' kill it",
     "bookie start": "tests/soak/chaos kills it",
-    "bookie rebuild-index": "needs a stopped bookie: tests/soak/chaos",
-    "bookie sanity": "needs a stopped bookie",
-    "cookie fix": "needs a stopped bookie",
-    "cluster raise-ledger-ids": "cannot be undone",
-    "bookie gc suspend": "would keep the space of a shared bookie",
-    "bookie read-only off": "is the same call as on",
-    "auditor trigger": "waits for an auditor",
 }
 """Commands that are only drawn with wrong arguments, and why."""
+OF_A_STOPPED_BOOKIE = ("bookie sanity", "bookie rebuild-index", "bookie id", "inspect mark", "cookie fix")
+ABBREVIATED = ("--jso", "--metadat=zk://127.0.0.1:1/ledgers", "--tls-c=x")
 WRONG = (
     "--no-such-option",
     "--limit=-3",
@@ -76,7 +82,9 @@ def draw(chance: random.Random, world: World, state: State, folder: Path) -> Cas
     kinds: list[tuple[int, Callable[[], Case]]] = [
         (40, lambda: _append(chance, world, state, folder)),
         (14, lambda: _read(chance, world, state, folder)),
-        (6, lambda: _truncate(chance, world, state)),
+        (10, lambda: _truncate(chance, world, state)),
+        (3, lambda: _of_stopped_bookie(chance, world, folder)),
+        (3, lambda: _abbreviated(chance)),
         (4, lambda: _set(chance, world, state)),
         (3, lambda: _delete(chance, world, state)),
         (3, lambda: _recover(chance, world, state)),
@@ -96,13 +104,14 @@ def draw(chance: random.Random, world: World, state: State, folder: Path) -> Cas
     ]
     if not world.is_shared:
         kinds.append((4, lambda: _autorecovery(chance)))
+        kinds.append((2, lambda: _of_whole_cluster(chance, world)))
         kinds.append((1, lambda: Case(("bench", "--seconds", "1", "--entries", "500"))))
     [drawn] = chance.choices([kind for _, kind in kinds], [weight for weight, _ in kinds])
     return _disturbed(chance, drawn())
 
 
 def _disturbed(chance: random.Random, case: Case) -> Case:
-    case = replace(case, is_executable=chance.random() < 0.04)
+    case = replace(case, is_executable=chance.random() < 0.04, stdout=chance.choice(["", "", "", "closed", "ascii"]))
     if case.runs_until_told:
         return replace(case, signal=chance.choice(SIGNALS), after_s=chance.uniform(0, 3))
     if chance.random() < 0.45:
@@ -161,9 +170,8 @@ def _read(chance: random.Random, world: World, state: State, folder: Path) -> Ca
         words = ["log", chance.choice(["read", "show"]), name]
         return Case(tuple(words), nothing if log is not None else refused)
     output = folder / f"rows.{form}"
-    words = ["log", "read", name, "--format", form, "--output", str(output)]
-    if form == "json":
-        words += ["--limit", "100000"]
+    words = ["log", "read", name, "--output", str(output)]
+    words += ["--format", form] if chance.random() < 0.5 else []
     held = b"before" if chance.random() < 0.5 else None
     if held is not None:
         output.write_bytes(held)
@@ -171,7 +179,8 @@ def _read(chance: random.Random, world: World, state: State, folder: Path) -> Ca
 
 
 def _truncate(chance: random.Random, world: World, state: State) -> Case:
-    name = _name(chance, world, state)
+    several = sorted(one for one, it in state.logs.items() if len(it.ledgers) > 1 and not it.is_entries)
+    name = chance.choice(several) if several and chance.random() < 0.8 else _name(chance, world, state)
     log = state.logs.get(name)
     ids = world.ids.get(name, [])
     if log is None or log.is_entries or not ids or len(ids) != len(log.ledgers):
@@ -234,6 +243,26 @@ def _of_bookie(chance: random.Random, world: World) -> Case:
     if chance.random() < 0.5:
         return Case((*chance.choice(OF_A_BOOKIE).split(), bookie.bookie_id))
     return Case((*chance.choice(OF_FILES).split(), "--data-dir", str(bookie.data_dir)))
+
+
+def _of_stopped_bookie(chance: random.Random, world: World, folder: Path) -> Case:
+    """A bookie that was formatted and never started."""
+    directory = folder / "stopped"
+    store, znodes = world.client.metadata_store, world.client.znodes
+    bookie_id = format_bookie(Directories.of(directory, BookieConfig()), store, znodes, "127.0.0.1:3999")
+    words = chance.choice(OF_A_STOPPED_BOOKIE).split()
+    words += [bookie_id] if words[0] == "cookie" else []
+    return Case((*words, "--data-dir", str(directory)), may_conflict=True)
+
+
+def _of_whole_cluster(chance: random.Random, world: World) -> Case:
+    """Nothing of it changes what the model knows; an auditor may be there or not."""
+    words = chance.choice([("auditor", "trigger"), ("bookie", "gc", "suspend", chance.choice(world.cluster.bookies).bookie_id)])
+    return Case(words, None)
+
+
+def _abbreviated(chance: random.Random) -> Case:
+    return Case((*chance.choice(LOOKS).split(), chance.choice(ABBREVIATED)), refused, is_wrong_usage=True)
 
 
 def _autorecovery(chance: random.Random) -> Case:

@@ -36,6 +36,11 @@ def _command(question: dict[str, object]) -> int:
     for name, number in (("out", 1), ("err", 2)):
         os.dup2(os.open(str(question[name]), os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    if question["stdout"] == "ascii":
+        sys.stdout = open(1, "w", encoding="ascii", closefd=False)  # noqa: SIM115  (it is the process's)
+    if question["stdout"] == "closed":
+        os.close(1)
+        sys.stdout = None  # type: ignore[assignment]  (as the interpreter has it)
     words = question["words"]
     assert isinstance(words, list)
     sys.argv = ["bk-spark", *words]

@@ -35,6 +35,8 @@ def said(case: Case, one: Ended) -> Iterator[str]:
         yield "it failed with more than its sentence"
     if one.code == 2 and not any(line.startswith("usage: ") for line in lines):
         yield "it was wrong usage without saying how it is used"
+    if case.is_wrong_usage and one.code != 2 and not one.was_told:
+        yield f"it was wrong usage, and ended with {one.code}"
     if one.code == 0 and told:
         yield "it succeeded and said that it failed"
 

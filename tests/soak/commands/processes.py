@@ -69,7 +69,7 @@ class Programs:
                     [executable, *words], stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr, cwd=self._folder
                 )
             return _Copy(process.pid, out, err, time.monotonic(), process=process)
-        pid = self._ask({"words": words, "out": str(out), "err": str(err), "folder": str(self._folder)})
+        pid = self._ask({"words": words, "out": str(out), "err": str(err), "folder": str(self._folder), "stdout": case.stdout})
         return _Copy(pid, out, err, time.monotonic())
 
     def _disturb(self, case: Case, copy: _Copy) -> None:
