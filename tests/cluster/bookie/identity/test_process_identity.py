@@ -152,7 +152,7 @@ def test_a_lost_disk_is_refused_fixed_by_the_operator_and_then_in_limbo(
     """Situation 70."""
     bookie.kill()
     lose(disks / name)
-    with pytest.raises(ProcessFailedError, match=f"run 'bk-spark cookie fix {bookie.bookie_id}'"):
+    with pytest.raises(ProcessFailedError, match=f"run 'bk-spark cookie fix {bookie.bookie_id} --data-dir"):
         bookie.start()
     directories = ["--journal-dirs", f"{disks}/j", "--ledger-dirs", f"{disks}/a", "--data-dir", str(bookie.data_dir)]
     assert main(["cookie", "fix", bookie.bookie_id, *directories, "--metadata", own.metadata_uri]) == 0
