@@ -133,6 +133,7 @@ def _no_beat(patch: Patch) -> None:
 
 def _construction_is_not_dropped(patch: Patch) -> None:
     patch(bookkeeper, "owned_result", lambda call, release: in_thread(call).result())
+    _unreachable_client_stays_open(patch)
 
 
 def _unreachable_client_stays_open(patch: Patch) -> None:

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from bk_spark.client.log.entry_range import LogRange
 from bk_spark.client.log.rows.read_rows import RowReader
+from bk_spark.client.log.rows.side_by_side import SideBySide
 from bk_spark.client.log.stored.values import CommittedLedger, OpenLedger
 from tests.soak.interrupts.bookies import MemoryClient
 from tests.soak.interrupts.case import Case
@@ -79,6 +80,16 @@ def _rows_read(client: MemoryClient) -> Reading:
     return Reading(_Rows().read_parts(), "i")
 
 
+def _rows_without_end(client: MemoryClient) -> Reading:
+    """Its threads wait until what they have read ahead is taken."""
+
+    def read(part: int) -> Iterator[pa.RecordBatch]:
+        while True:
+            yield pa.record_batch([pa.array([part])], names=["i"])
+
+    return Reading(SideBySide(range(PARTS), read, ahead_bytes=100).batches(), "i")
+
+
 def _check(expected: list[Any]) -> Any:
     def check(client: MemoryClient, subject: object, given: list[Any], name: str) -> None:
         if given != expected:
@@ -99,6 +110,7 @@ CASES = (
     Case("read of a ledger", _ledger_read, Reading.go_on, Reading.go_on, _check(list(range(ENTRIES)))),
     Case("read of a log", _log_read, Reading.go_on, Reading.go_on, _check([*_PAYLOADS, *_PAYLOADS])),
     Case("read of rows", _rows_read, Reading.go_on, Reading.go_on, _check(list(range(PARTS * BATCHES)))),
+    Case("a read of rows that is left", _rows_without_end, _left, lambda reading: reading.batches.close()),
     Case("a read that is left", _ledger_read, _left, lambda reading: reading.batches.close()),
     Case(
         "the last add confirmed",

@@ -9,10 +9,11 @@ it has none left, so the others never keep it from going on.
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
@@ -109,6 +110,24 @@ class ReadAhead:
         return self._waiting_bytes < self._ahead_bytes
 
 
+class _Ending:
+    """Ends the threads of a pass: when it is told to, or when it goes, where an interrupt kept it from doing so."""
+
+    _side_by_side: SideBySide[Any] | None = None
+
+    def __init__(self, side_by_side: SideBySide[Any]) -> None:
+        self._side_by_side = side_by_side
+
+    def end(self) -> None:
+        if self._side_by_side is not None and not is_forked():
+            off_main_thread(self._side_by_side._end)
+
+    def __del__(self) -> None:
+        left = self._side_by_side
+        if left is not None and not left._ahead.is_over and not is_forked() and not sys.is_finalizing():
+            in_thread(left._end)
+
+
 class SideBySide(Generic[_Part]):
     """One pass over ``parts``. ``read`` runs in several threads; what it raises is raised at its place in the order."""
 
@@ -122,6 +141,7 @@ class SideBySide(Generic[_Part]):
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """All batches, in the order of the parts. The threads end with this iterator, also when it is closed early."""
+        ending = _Ending(self)
         try:
             for _ in range(min(READERS, len(self._parts))):
                 in_thread(self._run)
@@ -130,8 +150,7 @@ class SideBySide(Generic[_Part]):
                 if batch is not None:
                     yield batch
         finally:
-            if not is_forked():
-                off_main_thread(self._end)
+            ending.end()
 
     @property
     def part(self) -> int:
