@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from bk_spark.calls.call_future import CallFuture
 from bk_spark.calls.exit_notice import Unconfirmed, tell_at_exit
+from bk_spark.calls.forks import check_process
 from bk_spark.calls.gate import Gate
 from bk_spark.calls.off_main_thread import in_thread
 from bk_spark.client.driver.event_loop import EventLoop, check_may_wait
@@ -102,6 +103,7 @@ class RowWriteHandle(ClosedAfterBlock):
         the append did not happen. Raises SchemaMismatchError for other columns, ConfigError for a value that would be changed,
         or that is not of its column's type.
         """
+        check_process()
         call: RowCall[Future[LogPosition]] = RowCall(self._leader.form.of(rows), CallFuture())
         share = self._leader.limits.share(call)
         if not self._calls.has_room(share):
