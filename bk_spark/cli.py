@@ -68,7 +68,10 @@ def _run(args: argparse.Namespace, signals: Signals | None = None) -> int:
     try:
         handler(args)
     except UsageError as problem:
-        args.parser.error(str(problem))
+        if not getattr(args, "log_json", False):
+            args.parser.error(str(problem))
+        logger.error("%s", problem)
+        return 2
     except BookKeeperError as problem:
         if signals is not None and signals.taken is not None:  # what a signal cut off failed for it
             return SIGNALLED + signals.taken

@@ -89,8 +89,13 @@ def test_a_run_does_not_import_pandas_which_would_lose_a_signal_that_comes_meanw
 def test_a_run_without_enough_bookies_fails_in_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--ensemble-size", "4"]) == 1
     assert capsys.readouterr().err.count("\n") == 1
-    assert main(["bench", "--entry-bytes", "1m", "--batch", "100"]) == 1
-    assert "an append must not exceed" in capsys.readouterr().err
+
+
+def test_an_append_that_no_ledger_takes_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["bench", "--entry-bytes", "1m", "--batch", "100"])
+    assert ended.value.code == 2
+    assert "an append has 16777216 at most" in capsys.readouterr().err
 
 
 def test_quantiles_are_told_within_one_per_cent() -> None:

@@ -330,7 +330,6 @@ def test_the_cookie_of_a_running_bookie_is_shown_and_neither_fixed_nor_deleted(
         (["log", "read", "nowhere"], "there is no log 'nowhere'"),
         (["bookie", "start", "--data-dir", "/nowhere"], "/nowhere"),
         (["bookie", "list", "--metadata", "nonsense"], "nonsense"),
-        (["local", "--bookies", "-1"], "-1"),
     ],
 )
 def test_a_failure_is_one_line_on_stderr_and_exit_code_1(
@@ -347,11 +346,15 @@ def test_without_a_cluster_the_way_to_name_one_is_told(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("BK_SPARK_METADATA")
-    assert main(["bookie", "list"]) == 1
+    with pytest.raises(SystemExit) as ended:
+        main(["bookie", "list"])
+    assert ended.value.code == 2
     assert "BK_SPARK_METADATA" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [[], ["ledger"], ["ledger", "show", "x"], ["nonsense"], ["log", "read"]])
+@pytest.mark.parametrize(
+    "arguments", [[], ["ledger"], ["ledger", "show", "x"], ["nonsense"], ["log", "read"], ["local", "--bookies", "-1"]]
+)
 def test_wrong_usage_is_exit_code_2(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         main(arguments)

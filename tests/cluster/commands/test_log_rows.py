@@ -191,7 +191,7 @@ def test_standard_input_is_an_arrow_stream(log, capsys, monkeypatch):
         for number in range(3):
             writer.write_batch(pa.record_batch({"id": [number]}))
     for data, code in ((out.getvalue()[:-8], 1), (out.getvalue(), 0)):
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(data))))
         assert run("append", log.name, "-") == code
     assert "perhaps cut off" in capsys.readouterr().err
     assert log.read_rows().read_all().to_pydict() == {"id": [0, 1, 2]}

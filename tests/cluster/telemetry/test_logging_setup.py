@@ -118,7 +118,7 @@ def test_a_command_that_fails_says_why_in_json_too(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "bk_spark.cli", "bookie", "start", "--data-dir", str(tmp_path), "--log-json"]
     environment = {key: value for key, value in os.environ.items() if key != "BK_SPARK_METADATA"} | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (1, "")
+    assert (done.returncode, done.stdout) == (2, "")
     (line,) = [json.loads(line) for line in done.stderr.splitlines()]
     assert (line["level"], "--metadata" in line["message"]) == ("ERROR", True)
 

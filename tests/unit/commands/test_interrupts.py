@@ -83,7 +83,7 @@ def test_what_fails_because_a_signal_cut_it_off_is_no_failure_of_its_own(running
     assert capsys.readouterr().err == ""
 
 
-def test_a_second_signal_that_comes_later_ends_the_process_at_once(monkeypatch) -> None:
+def test_a_second_signal_that_comes_later_ends_the_process_at_once(monkeypatch, heard) -> None:
     ended_by = []
     monkeypatch.setattr(process, "end_by", ended_by.append)
     signals = Signals()
@@ -111,25 +111,29 @@ def test_at_its_exit_the_process_ends_by_the_signal_that_ended_its_command(monke
     assert ended_by == [signal.SIGINT, signal.SIGPIPE]
 
 
-def test_what_ends_a_server_is_interrupt_termination_and_hangup_unless_that_is_ignored() -> None:
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    try:
-        for number in SIGNALS:
-            stop = StopSignal()
-            assert not stop.wait(0.01)
-            os.kill(os.getpid(), number)
-            assert stop.wait(5)
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as 'nohup' leaves it
+def test_what_ends_a_server_is_interrupt_termination_and_hangup_unless_that_is_ignored(heard) -> None:
+    for number in SIGNALS:
         stop = StopSignal()
-        os.kill(os.getpid(), signal.SIGHUP)
         assert not stop.wait(0.01)
-    finally:
-        for number, known in before.items():
-            signal.signal(number, known)
+        os.kill(os.getpid(), number)
+        assert stop.wait(5)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as 'nohup' leaves it
+    stop = StopSignal()
+    os.kill(os.getpid(), signal.SIGHUP)
+    assert not stop.wait(0.01)
 
 
 @pytest.fixture
-def running(monkeypatch):
+def heard():
+    """The signals are not ignored, though the tests may run where 'nohup' or a shell's background left it so."""
+    before = {number: signal.signal(number, signal.SIG_DFL) for number in SIGNALS}
+    yield
+    for number, known in before.items():
+        signal.signal(number, known)
+
+
+@pytest.fixture
+def running(monkeypatch, heard):
     """Runs a handler as a command."""
 
     def run(handler) -> int:

@@ -118,5 +118,5 @@ def test_a_stranger_who_means_another_bookie_switches_nothing(alone: LocalCluste
     """Protocol rule 49."""
     command = ["bookie", "read-only", "on", "127.0.0.1:1-00000000", "--metadata", alone.metadata_uri]
     assert main(command) == 1
-    assert "UNKNOWN" in capsys.readouterr().err
+    assert "no bookie of this id runs" in capsys.readouterr().err
     assert ready(alone) == "ready\n"
