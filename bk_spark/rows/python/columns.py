@@ -26,7 +26,7 @@ def array_of_values(field: pa.Field, values: Sequence[Any]) -> pa.Array:
         try:
             return pa.array(values, field.type)
         except REFUSED:
-            pass  # _exact names the value
+            pass  # exact names the value
     return pa.array([exact(field.type, value, field.name) for value in values], field.type)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 
@@ -56,7 +55,7 @@ def test_an_interrupt_while_arguments_are_read_is_no_traceback(monkeypatch) -> N
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_a_signal_ends_a_command_with_its_own_code_after_the_command_has_tidied_up(running, number: int) -> None:
+def test_a_signal_ends_a_command_with_its_own_code_after_the_command_has_tidied_up(heard, running, number: int) -> None:
     tidied = []
 
     def handler(_):
@@ -71,7 +70,7 @@ def test_a_signal_ends_a_command_with_its_own_code_after_the_command_has_tidied_
     assert tidied == [True]
 
 
-def test_what_fails_because_a_signal_cut_it_off_is_no_failure_of_its_own(running, capsys) -> None:
+def test_what_fails_because_a_signal_cut_it_off_is_no_failure_of_its_own(heard, running, capsys) -> None:
     def handler(_):
         try:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -130,16 +129,3 @@ def heard():
     yield
     for number, known in before.items():
         signal.signal(number, known)
-
-
-@pytest.fixture
-def running(monkeypatch, heard):
-    """Runs a handler as a command."""
-
-    def run(handler) -> int:
-        parser = argparse.ArgumentParser()
-        parser.set_defaults(handler=handler)
-        monkeypatch.setattr(cli, "build_parser", lambda: parser)
-        return cli.main([])
-
-    return run

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import errno
 import io
 import os
@@ -13,19 +12,6 @@ import pytest
 from bk_spark import cli
 from bk_spark.commands.output import print_line, print_record, print_records, printable, say
 from bk_spark.commands.program.process import open_streams
-
-
-@pytest.fixture
-def running(monkeypatch):
-    """Runs a handler as a command."""
-
-    def run(handler) -> int:
-        parser = argparse.ArgumentParser()
-        parser.set_defaults(handler=handler)
-        monkeypatch.setattr(cli, "build_parser", lambda: parser)
-        return cli.main([])
-
-    return run
 
 
 def test_closed_streams_are_those_of_nothing(running, monkeypatch) -> None:
