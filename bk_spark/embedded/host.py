@@ -41,6 +41,13 @@ BACKLOG = 128
 LEFTOVERS_S = 5.0
 """So long the processes of a killed host may take to end, which the keeper kills at once."""
 
+SUSPENDED_S = START_S / 2
+"""So long a host that is suspended is waited for."""
+
+OTHER_HOST_S = START_S - 10.0
+"""So long a host is waited for that works: it may start ZooKeeper, and then bookies, a minute each, before it greets anybody.
+The rest is for the sentence, which the user reads before it gives up."""
+
 _POLL_S = 0.1
 
 
@@ -67,8 +74,7 @@ def _cluster(directory: Path) -> LocalCluster | None:
     Another host may be starting or ending, which takes its time. But if it is this one's turn, no other host is there, and what
     a killed one left ends at once: then another program has the directory.
     """
-    now_s = time.monotonic()
-    deadline_s, turn_since_s = now_s + START_S / 2, now_s
+    began_s = turn_since_s = time.monotonic()
     turn = Turn(directory)
     while True:
         if turn.take():
@@ -79,10 +85,24 @@ def _cluster(directory: Path) -> LocalCluster | None:
         if greeted(directory) is not None:
             return None
         now_s = time.monotonic()
-        if now_s >= turn_since_s + LEFTOVERS_S or now_s >= deadline_s:
+        if now_s >= turn_since_s + LEFTOVERS_S or now_s >= began_s + _patience_s(directory):
             remedy = _other_program(directory) if turn.take() else _other_host(directory)
             raise ConfigError("the directory of embedded:", str(directory), remedy)
         time.sleep(_POLL_S)
+
+
+def _patience_s(directory: Path) -> float:
+    host = read_host(directory)
+    return SUSPENDED_S if host is not None and _is_suspended(host.pid) else OTHER_HOST_S
+
+
+def _is_suspended(pid: int) -> bool:
+    """False where the system does not tell."""
+    try:
+        _, _, behind_name = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")
+    except OSError:
+        return False
+    return behind_name.split()[:1] == ["T"]
 
 
 def _other_host(directory: Path) -> str:

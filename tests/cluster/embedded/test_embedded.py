@@ -19,7 +19,7 @@ from typing import ClassVar, cast
 import pytest
 
 from bk_spark import BookKeeper, ConfigError
-from bk_spark.embedded import join, users
+from bk_spark.embedded import host, join, users
 from bk_spark.errors import ProcessFailedError
 from bk_spark.local import repair
 from bk_spark.local.cluster import LocalCluster
@@ -332,8 +332,9 @@ def test_a_process_whose_host_was_killed_starts_another_one_at_its_next_use(tmp_
     uri = f"embedded:{tmp_path}"
     with BookKeeper(uri) as bookkeeper, bookkeeper.create_ledger() as writer:
         writer.append(b"apple")
+    joined = join._joined[(tmp_path.stat().st_dev, tmp_path.stat().st_ino)]
     os.kill(host_pid(tmp_path), signal.SIGKILL)
-    wait_until(lambda: not any(one.is_open for one in join._joined.values()))  # its sockets are closed after it has ended
+    wait_until(lambda: not joined.is_open)  # its sockets are closed after it has ended
     with BookKeeper(uri) as bookkeeper:
         assert list(bookkeeper.list_ledgers()) == [writer.ledger_id]
     os.kill(host_pid(tmp_path), signal.SIGTERM)  # this process lives on
@@ -375,3 +376,15 @@ def test_another_machine_is_told_to_use_a_real_cluster(tmp_path: Path, monkeypat
     monkeypatch.setattr("socket.gethostname", lambda: "elsewhere")
     with pytest.raises(ConfigError, match=r"serves processes of .* alone"):
         join.resolve(uri)
+
+
+def test_a_suspended_process_is_known_as_such() -> None:
+    with subprocess.Popen(["sleep", "60"]) as sleeper:
+        try:
+            assert not host._is_suspended(sleeper.pid)
+            sleeper.send_signal(signal.SIGSTOP)
+            os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED)
+            assert host._is_suspended(sleeper.pid)
+        finally:
+            sleeper.kill()
+    assert not host._is_suspended(sleeper.pid)

@@ -24,12 +24,12 @@ from bk_spark.local.ports import Ports
 from bk_spark.metadata.registration import instance_id
 from bk_spark.metadata.znodes import Znodes
 
-ONE = (1, 1, 1)
-"""Ensemble size, write quorum, ack quorum."""
+ONE, EACH = (1, 1, 1), (3, 3, 2)
+"""Ensemble size, write quorum, ack quorum: one bookie has an entry, or each."""
 
 
-def add(cluster: LocalCluster, word: str) -> None:
-    with BookKeeper(cluster.metadata_uri) as client, client.create_ledger(*ONE) as writer:
+def add(cluster: LocalCluster, word: str, quorums: tuple[int, int, int] = ONE) -> None:
+    with BookKeeper(cluster.metadata_uri) as client, client.create_ledger(*quorums) as writer:
         writer.append(word.encode())
 
 
@@ -234,7 +234,7 @@ def test_a_bookie_of_an_older_copy_repairs_itself_from_the_others(
     bookie.stop()
     shutil.copytree(bookie.data_dir, tmp_path / "old")
     bookie.start()
-    add(three, "later")
+    add(three, "later", EACH)
     bookie.stop()
     bookie.start()
     bookie.stop()

@@ -95,21 +95,18 @@ def test_a_dead_bookie_is_gone_when_the_command_ends_and_readers_notice_nothing(
 
 def test_a_ledger_whose_only_copy_is_lost_is_named_and_can_be_given_up(client: BookKeeper, leaving: LocalBookie) -> None:
     """Without force nothing is removed, and the run ends."""
-    alone = None
-    while alone is None or leaving.bookie_id not in alone.metadata.last_fragment.ensemble:
-        with client.create_ledger(1, 1, 1) as alone:
-            alone.append(b"nobody else has it")
+    alone = _alone_on(client, leaving, closed=True)
     [copied] = _held_by(client, leaving, 1)
     _lose(client, leaving)
     said: list[str] = []
     with pytest.raises(ConfigError, match=r"still named by 1 ledgers.*--force gives up what cannot be copied"):
         decommission(client, leaving.bookie_id, _quiet, HASTY, said.append)
-    assert [one for one in said if one.startswith(f"ledger {alone.ledger_id} still needs bookie {leaving.bookie_id}: ")]
+    assert [one for one in said if one.startswith(f"ledger {alone} still needs bookie {leaving.bookie_id}: ")]
     assert not [one for one in said if f"ledger {copied} " in one]
     report = decommission(client, leaving.bookie_id, _quiet, replace(HASTY, forced=True), said.append)
-    assert ([one.ledger_id for one in report.given_up], report.given_up_ledgers) == ([alone.ledger_id], 1)
+    assert ([one.ledger_id for one in report.given_up], report.given_up_ledgers) == ([alone], 1)
     assert client.metadata_store.get_many([client.znodes.cookie(leaving.bookie_id)]) == [None]
-    client.delete_ledger(alone.ledger_id)
+    client.delete_ledger(alone)
 
 
 def test_a_run_whose_time_is_over_ends_and_says_what_is_left(client: BookKeeper, leaving: LocalBookie) -> None:
@@ -261,6 +258,7 @@ def test_the_command_may_be_killed_and_run_again_while_clients_work(
 
 
 def _alone_on(client: BookKeeper, bookie: LocalBookie, closed: bool) -> int:
+    """A ledger with one entry that the bookie alone has. None is left that another one alone has, which a later test loses."""
     while True:
         writer = client.create_ledger(1, 1, 1)
         if bookie.bookie_id in writer.metadata.last_fragment.ensemble:
@@ -269,6 +267,7 @@ def _alone_on(client: BookKeeper, bookie: LocalBookie, closed: bool) -> int:
                 writer.close()
             return writer.ledger_id
         writer.close()
+        client.delete_ledger(writer.ledger_id)
 
 
 def _open_on(client: BookKeeper, bookie: LocalBookie) -> WriteHandle:
