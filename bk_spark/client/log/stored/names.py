@@ -34,7 +34,7 @@ _TRIES = 100
 """Each further try means that a commit to the log succeeded meanwhile."""
 
 _FORBIDDEN_CATEGORIES = {"Cc", "Cs", "Co"}
-"""Control characters, surrogates and private use: ZooKeeper refuses them in paths."""
+"""Control characters, surrogates and private use: ZooKeeper refuses them in paths, and all from U+FFF0 on."""
 
 
 def encode_name(uid: str) -> bytes:
@@ -68,8 +68,10 @@ def check_log_name(name: str) -> None:
         problem = f"it must have 1 to {MAX_NAME_CHARACTERS} characters"
     elif name in (".", "..") or "/" in name:
         problem = "it must not be '.' or '..' nor contain '/'"
-    elif any(unicodedata.category(c) in _FORBIDDEN_CATEGORIES or "\ufff0" <= c <= "\uffff" for c in name):
-        problem = "it must not contain control characters"
+    elif forbidden := [one for one in name if one >= "\ufff0" or unicodedata.category(one) in _FORBIDDEN_CATEGORIES]:
+        problem = (
+            f"it must not contain U+{ord(forbidden[0]):04X}: ZooKeeper takes no control characters and none above U+FFEF in it"
+        )
     if problem is not None:
         raise ConfigError("log name", name, problem)
 
@@ -98,7 +100,12 @@ class LogNames:
         return decode_name(f"the name of log '{name}'", stored.value)
 
     def find_many(self, names: Sequence[str]) -> dict[str, str]:
-        """The uid of each of the names, without those of which there is no log. About one round trip for 1,000 names."""
+        """The uid of each of the names, without those of which there is no log. About one round trip for 1,000 names.
+
+        Raises ConfigError for an invalid name.
+        """
+        for name in names:
+            check_log_name(name)
         found = self._store.get_many([self._znodes.log_name(name) for name in names])
         named = zip(names, found, strict=True)
         return {name: decode_name(f"the name of log '{name}'", stored.value) for name, stored in named if stored is not None}
