@@ -105,7 +105,7 @@ def spark_schema(schema: pa.Schema) -> dict[str, Any]:
     """Spark's JSON for Arrow's columns, all nullable.
 
     Raises ConfigError for a type that Spark does not have, for one that is nested too deeply, and for names of columns, or of
-    fields, that Spark cannot tell apart.
+    fields, that hold a NUL or that Spark cannot tell apart.
     """
     for field in schema:
         if is_too_deep(field.type):
@@ -183,6 +183,9 @@ def _spark_fields(fields: list[pa.Field], place: str) -> list[dict[str, Any]]:
 def _check_names(names: list[str], place: str) -> None:
     seen: dict[str, str] = {}
     for name in names:
+        if "\0" in name:
+            what = f"a field of column '{place[:-1]}'" if place else "a column"
+            raise ConfigError(what, name, "other programs cut a name at its NUL: rename it")
         if (other := seen.get(name.lower())) is not None:
             what = f"the fields of column '{place[:-1]}'" if place else "the columns"
             raise ConfigError(what, f"'{other}' and '{name}'", "Spark cannot tell such names apart: rename one")

@@ -141,7 +141,7 @@ class RowEncoder:
             return True
         if mine == [(name, without_large(kind)) for name, kind in theirs]:
             return False
-        raise SchemaMismatchError(self._log, f"Spark sent the columns {theirs}, planned were {mine}")
+        raise SchemaMismatchError(self._log, f"rows came with the columns {theirs}, planned were {mine}")
 
 
 Wanted: TypeAlias = Callable[[pa.RecordBatch], pa.RecordBatch]

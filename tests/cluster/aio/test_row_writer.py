@@ -70,7 +70,7 @@ def test_rows_are_appended_in_one_commit_and_refused_as_by_the_synchronous_call(
         first = await same.append_rows(table(0, 1000), application=("loader", 1))
         assert (first.total.rows, first.duplicate_of) == (1000, None)
         assert (await same.append_rows(table(0, 1000), ("loader", 1))).duplicate_of == first.version
-        await same.append_rows(pd.DataFrame({"id": [1000]}, index=["a"]))
+        await same.append_rows(pd.DataFrame({"id": [1000]}))
         assert await same.schema() == log.schema == table(0, 1).schema
         for rows in (pa.table({"id": ["a"]}), pa.table({"price": [1]}), pa.table({}), [1, 2]):
             with pytest.raises((SchemaMismatchError, ConfigError)) as raised:

@@ -47,5 +47,5 @@ def test_a_name_that_zookeeper_refuses_in_a_path_is_refused_with_the_character(n
 def test_a_wrong_name_among_several_is_refused_before_anything_is_asked() -> None:
     names = LogNames(MemoryStore(MemoryTree(lambda: 0)), Znodes("/ledgers"))
     assert names.find_many(["orders"]) == {}
-    with pytest.raises(ConfigError, match="U[+]1F600"):
+    with pytest.raises(ConfigError, match=r"U[+]1F600"):
         names.find_many(["orders", "\U0001f600"])
