@@ -41,9 +41,13 @@ class BookKeeperError(Exception):
 
     retryable: ClassVar[bool] = False
     sentence: ClassVar[str] = ""
-    """The error's text, with its fields in braces. Classes whose text depends on more override ``__str__``."""
+    """The error's text, with its fields in braces. Classes whose text depends on more override ``_text``."""
 
     def __str__(self) -> str:
+        """In characters that can be printed and sent: half of a surrogate pair, as a file's name may hold, is escaped."""
+        return self._text().encode("utf-8", "backslashreplace").decode()
+
+    def _text(self) -> str:
         return self.sentence.format_map(vars(self))
 
     def __reduce__(self) -> tuple[type[BookKeeperError], tuple[Any, ...]]:
@@ -58,7 +62,7 @@ class ConfigError(BookKeeperError):
     value: object
     remedy: str
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return f"{self.what} is {'missing' if self.value is None else _cut(repr(self.value))}: {self.remedy}"
 
 
@@ -116,7 +120,7 @@ class NotEnoughBookiesError(BookKeeperError):
     absent: tuple[str, ...] = ()
     """Bookies of the cluster that ran once and are not registered, of which the error names ten."""
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         if self.of_racks:
             return (
                 f"{self.purpose} needs {self.needed} racks in each write set and finds {self.available}: start writable "
@@ -141,7 +145,7 @@ class CorruptionError(BookKeeperError):
     what: str
     problem: str
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return f"{self.what} is damaged: {_cut(self.problem)}"
 
 
@@ -196,7 +200,7 @@ class ProcessFailedError(BookKeeperError):
     log: str
     log_tail: str
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         return f"{self.process} {self.problem}; its log {self.log} ends with:\n{self.log_tail or '(nothing)'}"
 
 
@@ -252,7 +256,7 @@ class LedgerClosedError(BookKeeperError):
     ledger_id: int
     log: str | None = None
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         if self.log is not None:
             return f"the writer of log '{self.log}' is closed: open another one with open_writer() to write more"
         return f"ledger {self.ledger_id} is closed: create a new ledger to write more"
@@ -268,7 +272,7 @@ class LedgerFencedError(BookKeeperError):
     ledger_id: int
     log: str | None = None
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         if self.log is not None:
             remedy = "read the log to see what it holds, open_writer() takes it over again"
             return f"this writer of log '{self.log}' was displaced by another client (ledger {self.ledger_id}): {remedy}"
@@ -293,7 +297,7 @@ class BookieUnavailableError(BookKeeperError):
     replicas: tuple[str, ...]
     retryable = True
 
-    def __str__(self) -> str:
+    def _text(self) -> str:
         asked = "; ".join(self.replicas)
         return f"entry {self.entry_id} of ledger {self.ledger_id} cannot be read now, no replica answered for it ({asked})"
 

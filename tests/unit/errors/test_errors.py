@@ -36,6 +36,19 @@ def test_an_error_pickles_with_its_fields_and_says_one_sentence(kind: type[BookK
     assert str(error)
 
 
+@pytest.mark.parametrize("kind", _all_classes())
+def test_an_error_s_sentence_can_be_printed_whatever_its_fields_hold(kind: type[BookKeeperError]) -> None:
+    samples = SAMPLES | {"str": "a\ud800", "str | None": "\udfff", "object": "\ud800", "tuple[str, ...]": ("\udc80",)}
+    given = [samples[str(field.type)] for field in fields(kind)]
+    error = kind(*given)
+    str(error).encode()
+    assert [getattr(pickle.loads(pickle.dumps(error)), field.name) for field in fields(kind)] == given
+
+
+def test_a_sentence_keeps_every_character_that_can_be_printed() -> None:
+    assert str(errors.NoSuchLogError("ü\U0001d11e\\ud800\ud800")).startswith("there is no log 'ü\U0001d11e\\ud800\\ud800'")
+
+
 def test_the_tree_in_the_docstring_names_every_error() -> None:
     drawn = errors.__doc__ or ""
     assert [kind.__name__ for kind in _all_classes() if kind.__name__ not in drawn] == []
