@@ -208,6 +208,9 @@ def _is_sound(log: str, name: str, column: pa.Array, check: Callable[[pa.Array],
     try:
         return check(column)
     except pa.ArrowException as problem:
+        if of.is_date64(column.type):
+            remedy = f"a date has no time of day ({problem}): cast the column to timestamp('ms') before, or to date32"
+            raise ConfigError(_value_of(log, name), str(column.type), remedy) from None
         remedy = f"its buffers do not fit together ({problem}): whatever made it has a fault, and nothing of it was written"
         raise ConfigError(f"column '{name}' for log '{log}'", str(column.type), remedy) from None
 

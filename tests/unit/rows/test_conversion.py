@@ -313,3 +313,9 @@ def test_a_date_beyond_the_timestamps_of_its_log_is_named_with_its_place() -> No
     assert check_dates("orders", batch, frozenset()) is batch
     with pytest.raises(ConfigError, match=r"a value of column 'b.element.day' for log 'orders' is '294247-01-11'"):
         check_dates("orders", batch, frozenset({"b.element.day"}))
+
+
+def test_a_date_with_a_time_of_day_is_refused_as_such() -> None:
+    dates = pa.array([432_000_001], pa.int64()).view(pa.date64())
+    with pytest.raises(ConfigError, match=r"a value of column 'd' .*a date has no time of day .*cast the column to timestamp"):
+        Conversion("orders", pa.schema([("d", pa.date64())])).of(pa.record_batch({"d": dates}))

@@ -243,7 +243,9 @@ def check_version(name: str, head: Head, version: int | None) -> None:
     """Raises ConfigError for a version that does not exist, or that the log no longer keeps."""
     if version is None:
         return
-    if type(version) is not int or not 0 <= version <= head.version:
+    if type(version) is not int:
+        raise ConfigError("versionAsOf", version, "it must be a whole number, without quotes")
+    if not 0 <= version <= head.version:
         raise ConfigError("versionAsOf", version, f"log '{name}' has the versions {head.oldest_version} to {head.version}")
     if version < head.oldest_version:
         raise _too_old(name, head, "versionAsOf", version)

@@ -59,6 +59,8 @@ def test_versions_below_the_oldest_one_are_refused_with_the_oldest_and_the_reten
         world.logs.reader.listing("orders", uid(world), 2)
     with pytest.raises(ConfigError, match="is 0: the oldest version"):
         world.logs.reader.snapshot("orders", 0)
+    with pytest.raises(ConfigError, match="is '3': it must be a whole number"):
+        world.logs.reader.snapshot("orders", "3")
     with pytest.raises(ConfigError, match="is 9: log 'orders' has the versions 3 to 5"):
         world.logs.reader.snapshot("orders", 9)
     assert [len(world.logs.reader.snapshot("orders", n).ledgers) for n in (3, 4, 5)] == [3, 4, 5]
