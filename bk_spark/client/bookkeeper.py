@@ -28,7 +28,7 @@ from bk_spark.client.topic.access import TopicAccess
 from bk_spark.client.topic.roots import PulsarRoot, pulsar_root
 from bk_spark.client.topic.topic import Topic
 from bk_spark.config import ClientConfig, DigestType, LedgerOptions
-from bk_spark.embedded.join import resolve
+from bk_spark.embedded.join import advice_for, resolve
 from bk_spark.errors import ConfigError, MetadataConflictError, MetadataUnavailableError, UnauthorizedAccessError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
 from bk_spark.metadata.registration import RegisteredBookie, list_bookies, open_root
@@ -363,6 +363,7 @@ class _Opened:
             connect_timeout_s=config.connect_timeout_s,
             session_timeout_s=config.session_timeout_s,
             auth=config.zookeeper_auth,
+            advice=advice_for(uri),
         )
         try:
             znodes = open_root(store, root)

@@ -16,7 +16,7 @@ from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.driver.bookies import NOT_REGISTERED
 from bk_spark.commands.program.parser import UsageError
 from bk_spark.config import TLS_NAMES, ZOOKEEPER_AUTH, ZOOKEEPER_AUTH_VARIABLE, ClientConfig
-from bk_spark.embedded.join import resolve
+from bk_spark.embedded.join import advice_for, resolve
 from bk_spark.errors import ConfigError
 from bk_spark.metadata.registration import open_root
 from bk_spark.metadata.znodes import Znodes
@@ -102,6 +102,7 @@ def store_and_root(args: argparse.Namespace, config: ClientConfig | None = None)
         connect_timeout_s=config.connect_timeout_s,
         session_timeout_s=config.session_timeout_s,
         auth=config.zookeeper_auth,
+        advice=advice_for(uri),
     ) as store:
         yield store, root
 

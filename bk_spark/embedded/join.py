@@ -19,11 +19,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from bk_spark.embedded.owners import refusal_of_cluster
+from bk_spark.embedded.owners import CLUSTER, owner_of, refusal_of_cluster
 from bk_spark.errors import ConfigError
 
 PREFIX = "embedded:"
@@ -78,6 +80,8 @@ class _Joined:
 
     connection: socket.socket
     host: HostFile
+    directory: Path
+    """As the user knew it when it was joined. Another one may have its name by now."""
 
     @property
     def is_open(self) -> bool:
@@ -125,6 +129,23 @@ def resolve(uri: str, used_by: int | None = None) -> str:
             for sentence in joined.host.refused:
                 logger.warning("%s%s: %s", PREFIX, directory, sentence)
     return joined.host.metadata
+
+
+def advice_for(metadata: str) -> Callable[[], str] | None:
+    """What to do when nothing answers at the URI ``metadata``, to be asked then; None unless ``resolve`` returned the URI."""
+    with _lock:
+        found = [one for one in _joined.values() if one.host.metadata == metadata]
+    return partial(_advice, max(found, key=lambda one: one.is_open)) if found else None
+
+
+def _advice(joined: _Joined) -> str:
+    name = f"{PREFIX}{joined.directory}"
+    if _inode(joined.directory) != joined.host.directory or owner_of(joined.directory) != CLUSTER:
+        return f"it belonged to {name}, whose directory was removed or moved: open the cluster again where its directory is"
+    if joined.is_open:
+        log = joined.directory / LOG_FILE
+        return f"it belongs to {name}, whose host, process {joined.host.pid}, starts it again: try again (log: {log})"
+    return f"it belongs to {name}, whose host, process {joined.host.pid}, has ended: open {name} again, which starts it"
 
 
 def _forget_after_fork() -> None:
@@ -214,7 +235,7 @@ def greeted(directory: Path) -> _Joined | None:
         greeting = connection.recv(GREETING_BYTES)
         if greeting == f"{host.token}\n".encode():
             connection.settimeout(None)
-            return _Joined(connection, host)
+            return _Joined(connection, host, directory)
     except OSError:
         greeting = b""
     connection.close()

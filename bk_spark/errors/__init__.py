@@ -90,8 +90,9 @@ class MetadataUnavailableError(BookKeeperError):
 
     uri: str
     problem: str
+    advice: str = "check that ZooKeeper runs there"
     retryable = True
-    sentence = "the metadata store {uri} does not answer ({problem}): check that ZooKeeper runs there"
+    sentence = "the metadata store {uri} does not answer ({problem}): {advice}"
 
 
 @dataclass(eq=False)

@@ -111,7 +111,14 @@ def parse_uri(uri: str) -> tuple[str, str]:
     return hosts, match["root"]
 
 
-def connect(uri: str, *, connect_timeout_s: float, session_timeout_s: float, auth: str = "") -> ZooKeeperStore:
+def connect(
+    uri: str,
+    *,
+    connect_timeout_s: float,
+    session_timeout_s: float,
+    auth: str = "",
+    advice: Callable[[], str] | None = None,
+) -> ZooKeeperStore:
     """Open a session. Raises ConfigError, and MetadataUnavailableError after ``connect_timeout_s`` without one.
 
     The main thread has all of it done by another one, as all that waits for ZooKeeper: an interrupt leaves no session behind,
@@ -119,12 +126,14 @@ def connect(uri: str, *, connect_timeout_s: float, session_timeout_s: float, aut
 
     With ``auth`` (``scheme:credential``) this session and its successors are authenticated, and only that identity can read and
     write what they create. Raises MetadataAccessError if it may not read the root.
+
+    ``advice`` is asked for what its errors advise where the user did not start ZooKeeper, and so cannot look after it.
     """
     hosts, root = parse_uri(uri)
     check_zookeeper_auth(auth)
 
     def opened() -> ZooKeeperStore:
-        store = ZooKeeperStore(uri, hosts, session_timeout_s, auth)
+        store = ZooKeeperStore(uri, hosts, session_timeout_s, auth, advice)
         store.open(connect_timeout_s)
         if auth:
             store.check_access(root)
@@ -136,8 +145,11 @@ def connect(uri: str, *, connect_timeout_s: float, session_timeout_s: float, aut
 class ZooKeeperStore:
     """One ZooKeeper session, made by ``connect``. Callbacks run one after the other on one thread, and may use the store."""
 
-    def __init__(self, uri: str, hosts: str, session_timeout_s: float, auth: str = "") -> None:
+    def __init__(
+        self, uri: str, hosts: str, session_timeout_s: float, auth: str = "", advice: Callable[[], str] | None = None
+    ) -> None:
         self._uri = uri
+        self._advice = advice
         self._hosts = tuple(hosts.split(","))
         self._has_auth = bool(auth)
         self._timeout_s = session_timeout_s
@@ -169,7 +181,7 @@ class ZooKeeperStore:
         if not self._client.start_async().wait(timeout_s):
             self._handler.cut()
             self._stop()
-            raise MetadataUnavailableError(self._uri, f"no connection within {timeout_s:g} s")
+            raise self._unavailable(f"no connection within {timeout_s:g} s")
         self._handler.deadline = None
 
     def check_access(self, root: str) -> None:
@@ -392,16 +404,16 @@ class ZooKeeperStore:
             if self._auth_failed:
                 raise access_refused(self._uri, EVERYWHERE, has_auth=True)
             if self._closed:
-                raise MetadataUnavailableError(self._uri, "this session is closed")
+                raise self._unavailable("this session is closed")
             if time.monotonic() >= deadline:
-                raise MetadataUnavailableError(self._uri, f"no connection for {self._timeout_s:g} s")
+                raise self._unavailable(f"no connection for {self._timeout_s:g} s")
             time.sleep(0.01)
 
     def _result(self, path: str, pending: Any) -> Any:
         try:
             return pending.get(timeout=self._timeout_s)
         except KazooTimeoutError:
-            raise MetadataUnavailableError(self._uri, f"no answer for {self._timeout_s:g} s") from None
+            raise self._unavailable(f"no answer for {self._timeout_s:g} s") from None
         except kazoo_errors.KazooException as error:
             raise self._translated(path, error) from error
 
@@ -411,7 +423,12 @@ class ZooKeeperStore:
             refused_at = EVERYWHERE if isinstance(error, kazoo_errors.AuthFailedError) else path
             return access_refused(self._uri, refused_at, has_auth=self._has_auth)
         refusal = _REFUSALS.get(type(error))
-        return refusal(path) if refusal else MetadataUnavailableError(self._uri, f"{type(error).__name__} at {path}")
+        return refusal(path) if refusal else self._unavailable(f"{type(error).__name__} at {path}")
+
+    def _unavailable(self, problem: str) -> MetadataUnavailableError:
+        if self._advice is None:
+            return MetadataUnavailableError(self._uri, problem)
+        return MetadataUnavailableError(self._uri, problem, self._advice())
 
     def _check_results(self, changes: Sequence[StoreChange], results: Sequence[Any]) -> None:
         for index, (change, result) in enumerate(zip(changes, results, strict=True)):
