@@ -179,5 +179,8 @@ def _copy(args: argparse.Namespace) -> None:
 
 
 def _accept_copy(args: argparse.Namespace) -> None:
-    accept_copy(Path(args.directory))
+    if not accept_copy(Path(args.directory)):
+        reason = "nothing to do: it is no copy that was made while the original was in use"
+        print_record({"unchanged": args.directory, "reason": reason}, as_json=args.json)
+        return
     print_record({"accepted": args.directory, "consequence": "confirmed rows may be missing in it"}, as_json=args.json)

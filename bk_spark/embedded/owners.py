@@ -6,6 +6,7 @@ other's along. Files that nobody here knows, such as a notebook beside the data,
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -20,6 +21,10 @@ _BOOKIE_FILES = ("journal/*.journal", "entry_log/*.log")
 
 _SIGNS = {"current/VERSION": "a bookie of Apache BookKeeper", "version-2": "ZooKeeper"}
 """What only this program's data directory holds → the program."""
+
+MAX_PATH_BYTES = 467
+"""Of a cluster's directory. SQLite opens files by paths of 512 bytes at most, which
+``/bookie-100/data/index/ledgers.sqlite-journal`` ends."""
 
 PARTS = re.compile(r"zookeeper|tls|(bookie|autorecovery)-\d+")
 """Directories that a local cluster makes in its own."""
@@ -42,6 +47,8 @@ def owner_of(directory: Path) -> str:
 
 def refusal_of_cluster(directory: Path) -> str:
     """Why no local cluster can be in ``directory``, an absolute path, which need not exist; "" if one can be, or is."""
+    if refusal := _refusal_of_name(directory):
+        return refusal
     owner = owner_of(directory)
     if owner not in ("", CLUSTER):
         return f"it is a data directory of {owner}: name a directory of its own for the cluster"
@@ -52,6 +59,17 @@ def refusal_of_cluster(directory: Path) -> str:
             return f"it is a part of the local cluster in {outer}: name that one, or a directory elsewhere"
         if owner == BOOKIE:
             return f"it is inside of {outer}, a data directory of a bookie: name a directory elsewhere"
+    return ""
+
+
+def _refusal_of_name(directory: Path) -> str:
+    name = os.fsencode(directory)
+    if len(name) > MAX_PATH_BYTES:
+        return f"its path has {len(name)} bytes, and a local cluster's {MAX_PATH_BYTES} at most: name another directory"
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return "its path is not UTF-8 text, which ZooKeeper and the bookies need: name another directory"
     return ""
 
 

@@ -35,6 +35,7 @@ from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import BookieConfig, ClientConfig
 from bk_spark.embedded.owners import refusal_of_cluster
 from bk_spark.errors import BookKeeperError, ConfigError, MetadataUnavailableError, ProcessFailedError, StorageError
+from bk_spark.local.parts import whole_state
 from bk_spark.local.place import ClusterDirectory, config_errors, inode_of, leads_to
 from bk_spark.local.ports import HOST, Ports
 from bk_spark.local.process import Keeper, LocalProcess, end_all
@@ -42,7 +43,7 @@ from bk_spark.local.refusals import RefusedBookie, reason_of
 from bk_spark.local.remains import set_remains_aside
 from bk_spark.local.renewal import renew
 from bk_spark.local.security import command_environment, command_options, local_tls
-from bk_spark.local.state import check_snapshot, read_state, write_state
+from bk_spark.local.state import read_state, write_state
 from bk_spark.local.zookeeper_server import LocalZooKeeper, zookeeper_command
 from bk_spark.metadata.ledger_layout import LedgerLayout
 from bk_spark.metadata.registration import initialise_cluster, intended_root, lookup, open_root, unregister
@@ -119,8 +120,7 @@ class LocalCluster:
             self._keeper = undo.enter_context(Keeper(self.data_dir, self._temporary))
             self.place.check_unshared()
             self._bookie_config, self.client_config = _secured(bookie_config, self.data_dir / "tls" if tls else None)
-            self._state = read_state(self.place)
-            check_snapshot(self._state, self.place)
+            self._state = whole_state(self.place)
             set_remains_aside(self.place)
             self._ports = undo.enter_context(Ports())
             self._begin()

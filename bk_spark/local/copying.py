@@ -8,12 +8,16 @@ import secrets
 import shutil
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from bk_spark.errors import ConfigError
+from bk_spark.errors import ConfigError, CorruptionError
+from bk_spark.local.parts import bookies_in, check_zookeeper, whole_state
 from bk_spark.local.place import ClusterDirectory, DataDirectoryInUseError, storage_errors
-from bk_spark.local.state import STATE_FILE, ClusterState, check_snapshot, read_state, write_state
+from bk_spark.local.state import STATE_FILE, ClusterState, read_state, write_state
+
+UNKNOWN_MARK = "unknown"
+"""Of the directory in which a cluster was whose state file is lost. No directory has it."""
 
 WAIT_S = 15.0
 """For a cluster that is about to end: one of ``embedded:DIR`` waits 5 s for further users, and stops within seconds."""
@@ -36,8 +40,8 @@ def copy_cluster(source: Path, target: Path) -> None:
     if target.is_relative_to(source):
         raise ConfigError("the directory to copy to", str(target), f"it is inside of {source}: name one elsewhere")
     making = target.with_name(f".{target.name}.copying-{secrets.token_hex(4)}")
-    with _held(source) as (place, state), storage_errors(target):
-        check_snapshot(state, place)
+    with _held(source) as place, storage_errors(target):
+        state = whole_state(place)
         place.check_unshared()
         try:
             shutil.copytree(place.inside, making, ignore=shutil.ignore_patterns(*_LEFT_OUT))
@@ -52,23 +56,35 @@ def copy_cluster(source: Path, target: Path) -> None:
             shutil.rmtree(making, ignore_errors=True)
 
 
-def accept_copy(directory: Path) -> None:
-    """Have a copy that was made while the original was in use start all the same. Confirmed rows may be missing in it.
+def accept_copy(directory: Path) -> bool:
+    """Have a cluster start although confirmed rows may be missing in it.
 
-    Raises ConfigError if there is no such cluster, or it is in use; StorageError.
+    That is a copy that was made while the original was in use, and a directory whose state file is missing or damaged, which
+    counts as a copy from then on. False for any other one, which is not changed. Raises ConfigError if there is no cluster, if
+    it is in use, or if its ZooKeeper's data are missing; FormatVersionError; StorageError.
     """
-    with _held(directory.resolve()) as (place, state):
+    with _held(directory.resolve()) as place:
+        check_zookeeper(place)
+        state = None
+        with suppress(CorruptionError):
+            state = read_state(place) if (place.inside / STATE_FILE).exists() else None
+        if state is None:
+            numbers = [number for number, _ in bookies_in(place)]
+            state = ClusterState(bookie_ports=(None,) * max(numbers, default=0), mark=UNKNOWN_MARK)
+        elif not (state.in_use and state.is_copied(place.mark)):
+            return False
         write_state(place, dataclasses.replace(state, in_use=False))
+    return True
 
 
 @contextmanager
-def _held(directory: Path) -> Iterator[tuple[ClusterDirectory, ClusterState]]:
+def _held(directory: Path) -> Iterator[ClusterDirectory]:
     """The cluster's directory, in which nothing runs meanwhile."""
-    if not (directory / STATE_FILE).exists():
-        raise ConfigError("the directory", str(directory), "there is no local cluster in it")
     place = ClusterDirectory(directory)
     deadline_s = time.monotonic() + WAIT_S
     try:
+        if not (directory / STATE_FILE).exists() and not bookies_in(place):
+            raise ConfigError("the directory", str(directory), "there is no local cluster in it")
         while True:
             try:
                 locks = place.lock()
@@ -79,7 +95,7 @@ def _held(directory: Path) -> Iterator[tuple[ClusterDirectory, ClusterState]]:
                     raise ConfigError("the directory", str(directory), remedy) from None
                 time.sleep(_POLL_S)
         try:
-            yield place, read_state(place)
+            yield place
         finally:
             for lock in locks:
                 os.close(lock)

@@ -131,6 +131,7 @@ class ClusterDirectory:
                     file = self.path / Path(directory, name).relative_to(self.inside)
                     kind = "a hard link" if is_linked else "a symbolic link"
                     remedy = f"it is {kind}, so two clusters might write into one file: use a copy without links ('cp -aL')"
+                    remedy += ", or remove the other one, which 'cp -l' made" if is_linked else ""
                     raise ConfigError("a file of the local cluster", str(file), remedy)
 
     def close(self) -> None:

@@ -13,8 +13,8 @@ from __future__ import annotations
 import logging
 from itertools import count
 
-from bk_spark.bookie.identity.cookie_file import COOKIE_FILE
 from bk_spark.errors import ConfigError
+from bk_spark.local.parts import bookies_in, holds_files
 from bk_spark.local.place import ClusterDirectory, storage_errors
 from bk_spark.local.state import STATE_FILE
 
@@ -27,9 +27,10 @@ logger = logging.getLogger(__name__)
 
 def set_remains_aside(place: ClusterDirectory) -> None:
     """Move them to ``remains-N``. Raises StorageError; ConfigError for what is another program's."""
-    found = sorted(path for pattern in _PATTERNS for path in place.inside.glob(pattern) if any((path / "data").glob("*")))
-    is_kept = (place.inside / STATE_FILE).exists() or any((path / "data" / COOKIE_FILE).exists() for path in found)
-    if not found or is_kept:
+    if (place.inside / STATE_FILE).exists() or bookies_in(place):
+        return
+    found = sorted(path for pattern in _PATTERNS for path in place.inside.glob(pattern) if holds_files(path / "data"))
+    if not found:
         return
     foreign = next((path for path in found if {one.name for one in path.iterdir()} - _CONTENT), None)
     if foreign is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,15 +57,30 @@ def check_snapshot(state: ClusterState, place: ClusterDirectory) -> None:
     if state.in_use and state.is_copied(place.mark):
         remedy = (
             "it is a copy that was made while the original was in use, or had not ended properly, so confirmed rows may be "
-            "missing: make one with 'bk-spark local copy FROM TO', or take it as it is with "
-            f"'bk-spark local accept-copy {place.path}'"
+            "missing: make one of the original with 'bk-spark local copy FROM TO', or take it as it is with "
+            f"{accept_command(place)}"
         )
         raise ConfigError("data_dir", str(place.path), remedy)
 
 
+def accept_command(place: ClusterDirectory) -> str:
+    return f"'bk-spark local accept-copy {shlex.quote(str(place.path))}'"
+
+
 def read_state(place: ClusterDirectory) -> ClusterState:
-    """As of a new directory if there is no file. Raises CorruptionError, FormatVersionError, ConfigError."""
+    """As of a new directory if there is no file (parts.py says where that is no new one).
+
+    Raises CorruptionError, FormatVersionError, ConfigError.
+    """
     shown = place.path / STATE_FILE
+    try:
+        return _read(place, shown)
+    except CorruptionError as problem:
+        remedy = f"put back the directory as a whole, from one backup, or take it as it is with {accept_command(place)}"
+        raise CorruptionError(problem.what, f"{problem.problem}: {remedy}") from problem
+
+
+def _read(place: ClusterDirectory, shown: Path) -> ClusterState:
     try:
         text = (place.inside / STATE_FILE).read_text()
     except FileNotFoundError:
@@ -89,7 +105,7 @@ def write_state(place: ClusterDirectory, state: ClusterState) -> None:
     write_json(place, STATE_FILE, {"version": STATE_VERSION, **dataclasses.asdict(state)})
 
 
-def write_json(place: ClusterDirectory, name: str, value: Mapping[str, object], mode: int = 0o644) -> None:
+def write_json(place: ClusterDirectory, name: str, value: Mapping[str, object], mode: int = 0o600) -> None:
     """Replace a small file of the directory, durably: it has the old content, or the new. Raises StorageError."""
     path = place.inside / name
     temporary = path.with_suffix(".creating")

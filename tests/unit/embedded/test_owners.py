@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from bk_spark import BookKeeper
 from bk_spark.bookie.identity.cookie_file import Cookie, encode_cookie
 from bk_spark.embedded import join
-from bk_spark.embedded.owners import BOOKIE, CLUSTER, owner_of, refusal_of_cluster
+from bk_spark.embedded.owners import BOOKIE, CLUSTER, MAX_PATH_BYTES, owner_of, refusal_of_cluster
 from bk_spark.errors import ConfigError
 from bk_spark.local.cluster import LocalCluster
 
@@ -73,3 +74,19 @@ def test_a_host_is_joined_without_a_look_at_its_directory(tmp_path: Path, monkey
     put(tmp_path / "cookie", COOKIE)
     monkeypatch.setattr(join, "greeted", lambda _: "joined")
     assert join._join(tmp_path) == "joined"
+
+
+@pytest.mark.parametrize("make", [lambda at: LocalCluster(1, at), lambda at: BookKeeper(f"embedded:{at}")])
+def test_a_path_that_a_part_of_the_cluster_cannot_use_is_refused_and_nothing_is_made(
+    tmp_path: Path, make: Callable[[Path], object]
+) -> None:
+    with pytest.raises(ConfigError, match="its path is not UTF-8 text"):
+        make(tmp_path / os.fsdecode(b"bad\xff"))
+    room = MAX_PATH_BYTES - len(os.fsencode(tmp_path))
+    longest = tmp_path / "/".join(["d" * 99] * (room // 100 + 1))[: room - 1]
+    assert refusal_of_cluster(longest) == ""
+    with pytest.raises(
+        ConfigError, match=f"its path has {MAX_PATH_BYTES + 1} bytes, and a local cluster's {MAX_PATH_BYTES} at most"
+    ):
+        make(longest.with_name(longest.name + "d"))
+    assert list(tmp_path.iterdir()) == []
