@@ -109,7 +109,10 @@ def _other_host(directory: Path) -> str:
     host = read_host(directory)
     if host is None:
         return "another process starts or ends its cluster, which takes too long: try again"
-    return f"its host, process {host.pid}, does not answer: it may be suspended"
+    problem = f"its host, process {host.pid}, "
+    if _is_suspended(host.pid):
+        return f"{problem}is suspended: continue it ('kill -CONT {host.pid}'), or end it ('kill -9 {host.pid}')"
+    return f"{problem}does not answer: try again"
 
 
 def _other_program(directory: Path) -> str:

@@ -12,6 +12,31 @@ from pathlib import Path
 
 TURN_FILE = "embedded.lock"
 
+_own: set[tuple[int, int]] = set()
+"""The device and inode numbers of the files that turns of this process have locked."""
+
+
+def is_hosted_elsewhere(directory: Path) -> bool:
+    """Whether another process has its turn there, or looks at this moment whether it is its turn."""
+    try:
+        descriptor = os.open(directory / TURN_FILE, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return _numbers(descriptor) not in _own
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _numbers(descriptor: int) -> tuple[int, int]:
+    found = os.fstat(descriptor)
+    return found.st_dev, found.st_ino
+
 
 class Turn:
     """Of this process. It lasts until the process ends."""
@@ -31,12 +56,14 @@ class Turn:
         except BlockingIOError:
             self.close()
             return False
+        _own.add(_numbers(self._descriptor))
         return self._is_there()
 
     def close(self) -> None:
         """Give it up."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
+            _own.discard(_numbers(descriptor))
             os.close(descriptor)
 
     def _is_there(self) -> bool:

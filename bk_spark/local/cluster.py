@@ -22,6 +22,7 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
@@ -34,9 +35,11 @@ from bk_spark.client.replication.auditor_znodes import candidates
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import BookieConfig, ClientConfig
 from bk_spark.embedded.owners import refusal_of_cluster
+from bk_spark.embedded.turn import is_hosted_elsewhere
 from bk_spark.errors import BookKeeperError, ConfigError, MetadataUnavailableError, ProcessFailedError, StorageError
+from bk_spark.local.copying import WAIT_S
 from bk_spark.local.parts import whole_state
-from bk_spark.local.place import ClusterDirectory, config_errors, inode_of, leads_to
+from bk_spark.local.place import ClusterDirectory, DataDirectoryInUseError, config_errors, inode_of, leads_to
 from bk_spark.local.ports import HOST, Ports
 from bk_spark.local.process import Keeper, LocalProcess, end_all
 from bk_spark.local.refusals import RefusedBookie, reason_of
@@ -62,6 +65,8 @@ MAX_BOOKIES = 100
 
 _SESSION_S = 10.0
 """Time to connect, and session timeout, of the short sessions in which this module looks at its cluster."""
+
+_POLL_S = 0.1
 
 _ZOOKEEPER_TRIES = 3
 """On as many ports. A port is tried at once, so it is lost only to a program that came in between."""
@@ -117,7 +122,7 @@ class LocalCluster:
         self._repaired: set[LocalBookie] = set()
         with contextlib.ExitStack() as undo:
             undo.callback(self._remove_temporary)
-            self._keeper = undo.enter_context(Keeper(self.data_dir, self._temporary))
+            self._keeper = undo.enter_context(_keeper(self.data_dir, self._temporary))
             self.place.check_unshared()
             self._bookie_config, self.client_config = _secured(bookie_config, self.data_dir / "tls" if tls else None)
             self._state = whole_state(self.place)
@@ -483,6 +488,22 @@ def uri_in_use(directory: Path) -> str:
     finally:
         place.close()
     return f"zk://{HOST}:{state.zookeeper_port}{ROOT}" if state.in_use and state.zookeeper_port is not None else ""
+
+
+def _keeper(directory: Path, temporary: bool) -> Keeper:
+    """Which waits for a host of ``embedded:DIR`` that is about to end: its users cannot end it. Raises ConfigError."""
+    deadline_s = time.monotonic() + WAIT_S
+    while True:
+        try:
+            return Keeper(directory, temporary)
+        except DataDirectoryInUseError:
+            if not is_hosted_elsewhere(directory):
+                raise
+            if time.monotonic() >= deadline_s:
+                uri = f"embedded:{directory}"
+                remedy = f"programs use it as {uri}: end them, or give {uri} in place of a cluster of your own"
+                raise DataDirectoryInUseError("data_dir", str(directory), remedy) from None
+            time.sleep(_POLL_S)
 
 
 def _directory(data_dir: str | os.PathLike[str] | None) -> Path:

@@ -72,7 +72,9 @@ class LocalZooKeeper(LocalProcess):
         config = self._inside / "zookeeper.cfg"
         data = place.from_child / place.below(self._directory / "data")
         with storage_errors(self._directory / config.name):
-            (self._inside / "data").mkdir(parents=True, exist_ok=True)
+            self._inside.mkdir(mode=0o700, exist_ok=True)
+            self._inside.chmod(0o700)  # the metadata, with all names and what is kept of passwords, are its owner's
+            (self._inside / "data").mkdir(exist_ok=True)
             config.write_text(zookeeper_config(data, self._host, self.port))
         name = f"bk_spark-{secrets.token_hex(8)}"
         self._proof = f"user.name={name}\n".encode()

@@ -105,7 +105,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "embedded/turn": (),
     "embedded/users": ("embedded/join",),
     "embedded/host": ("embedded/turn", "embedded/users", "local"),
-    "local": ("bookie/identity", "client/replication", "embedded/owners"),
+    "local": ("bookie/identity", "client/replication", "embedded/owners", "embedded/turn"),
     "commands": (EVERYTHING,),
     "cli": (EVERYTHING,),
     "": (EVERYTHING,),

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,6 +9,7 @@ from typing import Any
 import pytest
 
 from bk_spark.embedded import host
+from bk_spark.embedded.join import HostFile
 from bk_spark.embedded.turn import TURN_FILE, Turn
 from bk_spark.errors import ConfigError
 from bk_spark.local.place import DataDirectoryInUseError
@@ -129,7 +131,7 @@ def test_a_host_that_is_suspended_is_told_after_a_minute(
     (tmp_path / "embedded.json").write_text(json.dumps({**told, "pid": 77}))
     monkeypatch.setattr(host, "_is_suspended", lambda pid: pid == 77)
     monkeypatch.setattr(host, "greeted", lambda _: None)
-    with pytest.raises(ConfigError, match="its host, process 77, does not answer: it may be suspended"):
+    with pytest.raises(ConfigError, match=r"process 77, is suspended: continue it \('kill -CONT 77'\), or end it"):
         host._cluster(tmp_path)
     assert 60.0 <= clock.now_s - 1000.0 < 61.0
 
@@ -140,3 +142,9 @@ def test_a_host_that_serves_meanwhile_is_left_to_it(
     other.take()
     monkeypatch.setattr(host, "greeted", lambda _: "joined" if clock.now_s > 1010.0 else None)
     assert host._cluster(tmp_path) is None
+
+
+def test_a_host_that_works_and_does_not_answer_is_not_to_be_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told = HostFile(1, "secret", "zk://127.0.0.1:2181/ledgers", os.getpid(), (0, 0), ())
+    monkeypatch.setattr(host, "read_host", lambda _: told)
+    assert host._other_host(tmp_path) == f"its host, process {os.getpid()}, does not answer: try again"

@@ -72,3 +72,8 @@ def test_a_file_that_makes_no_sense_is_named(place: ClusterDirectory, text: str,
     (place.path / "cluster.json").write_text(text)
     with pytest.raises(error, match=r"cluster\.json"):
         read_state(place)
+
+
+def test_the_file_is_readable_by_its_owner_alone(place: ClusterDirectory) -> None:
+    write_state(place, PORTS)
+    assert (place.path / "cluster.json").stat().st_mode & 0o777 == 0o600
