@@ -127,9 +127,8 @@ class NotEnoughBookiesError(BookKeeperError):
                 f"{self.purpose} needs {self.needed} racks in each write set and finds {self.available}: start writable "
                 "bookies in other racks ('bk-spark bookie list' shows them), or lower min_racks_per_write_quorum"
             )
-        refusing = (
-            f", {self.read_only} more are read-only ('bk-spark bookie status BOOKIE_ID' says why)" if self.read_only else ""
-        )
+        why = "'bk-spark bookie status BOOKIE_ID' says why, and how much space one needs"
+        refusing = f", {self.read_only} more are read-only ({why})" if self.read_only else ""
         names = ", ".join(self.absent[:10]) + (f" and {len(self.absent) - 10} more" if len(self.absent) > 10 else "")
         missing = f", not running: {names}" if names else ""
         return (

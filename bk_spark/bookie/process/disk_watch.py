@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import errno
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,8 +63,12 @@ class Watermarks:
         return 2 * self.needed_bytes
 
     def is_full(self, space: Space, *, was_full: bool) -> bool:
+        return space.free_bytes < self.wanted_bytes(space, was_full=was_full)
+
+    def wanted_bytes(self, space: Space, *, was_full: bool) -> float:
+        """So much has to be free that a directory on the disk is not full."""
         gap = (self.usage_high - self.usage_low) * space.total_bytes if was_full else 0
-        return space.free_bytes < max((1 - self.usage_high) * space.total_bytes, self.reserve_bytes) + gap
+        return max((1 - self.usage_high) * space.total_bytes, self.reserve_bytes) + gap
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +95,16 @@ def decide(
         if space is None or space.free_bytes < watermarks.needed_bytes:
             exhausted.add(path)
     writable = tuple(ordinal for ordinal, path in enumerate(directories.entry_logs) if path not in full)
-    named = ", ".join(sorted(str(path) for path in full))
-    problem = f"too little free space in {named}" if _are_too_many(directories, full) else ""
+    problem = _problem(full, spaces, watermarks) if _are_too_many(directories, full) else ""
     return DiskState(frozenset(full), writable, problem, _are_too_many(directories, exhausted))
+
+
+def _problem(full: set[Path], spaces: Mapping[Path, Space | None], watermarks: Watermarks) -> str:
+    """Which directories are full, and what has to be free until they are not."""
+    named = ", ".join(sorted(str(path) for path in full))
+    wanted = [watermarks.wanted_bytes(space, was_full=True) for path in full if (space := spaces[path]) is not None]
+    amount = f": {math.ceil(round(max(wanted)) / 2**20)} MiB have to be free" if wanted else ""
+    return f"too little free space in {named}{amount}"
 
 
 def _are_too_many(directories: Directories, lost: set[Path]) -> bool:

@@ -20,6 +20,7 @@ from bk_spark import BookKeeper, ConfigError
 from bk_spark.errors import NotEnoughBookiesError, ProcessFailedError
 from bk_spark.local import renewal
 from bk_spark.local.cluster import LocalCluster
+from bk_spark.local.copying import accept_copy
 from bk_spark.local.ports import Ports
 from bk_spark.metadata.registration import instance_id
 from bk_spark.metadata.znodes import Znodes
@@ -139,6 +140,20 @@ def test_a_copy_that_was_made_in_use_is_refused_until_its_owner_accepts_it(copie
     subprocess.run(command, check=True, capture_output=True)
     with LocalCluster(1, tmp_path / "live") as cluster:
         assert words(cluster) == ["template"]
+
+
+def test_a_directory_without_its_state_is_a_copy_once_its_owner_accepts_it(copied: Path) -> None:
+    with LocalCluster(1, copied) as cluster:
+        former = identity(cluster)
+    (copied / "cluster.json").unlink()
+    with pytest.raises(ConfigError, match=r"cluster.json is missing in it .*bk-spark local accept-copy"):
+        LocalCluster(1, copied)
+    assert accept_copy(copied)
+    for _ in range(2):
+        with LocalCluster(1, copied) as cluster:
+            assert words(cluster) == ["template"]
+            assert identity(cluster) != former
+        assert (copied / "zookeeper").stat().st_mode & 0o777 == 0o700
 
 
 def test_the_copy_command_copies_what_nobody_uses_and_refuses_the_rest(copied: Path, tmp_path: Path) -> None:

@@ -20,6 +20,9 @@ from bk_spark.wire.messages import Status
 
 GIB = 1 << 30
 MARKS = Watermarks(usage_high=0.95, usage_low=0.90, needed_bytes=0)
+WANTED = "10240 MiB have to be free"
+"""Of 100 GiB, below the low watermark."""
+
 DATA = Path("/data")
 TWO_DISKS = Directories.of(DATA, BookieConfig(ledger_dirs="/a,/b", journal_dirs="/j"))
 FIRST, SECOND = TWO_DISKS.entry_logs
@@ -65,14 +68,21 @@ def test_a_full_entry_log_directory_takes_no_adds_while_another_one_does() -> No
 def test_the_bookie_takes_no_adds_when_all_entry_log_directories_are_full() -> None:
     state = decided({FIRST: 96, SECOND: 96})
     assert state.writable == ()
-    assert state.problem == f"too little free space in {FIRST}, {SECOND}"
+    assert state.problem == f"too little free space in {FIRST}, {SECOND}: {WANTED}"
 
 
 @pytest.mark.parametrize("path", [DATA, JOURNAL])
 def test_the_bookie_takes_no_adds_when_a_journal_or_the_index_has_no_space(path: Path) -> None:
     state = decided({path: 96})
     assert state.writable == (0, 1)
-    assert state.problem == f"too little free space in {path}"
+    assert state.problem == f"too little free space in {path}: {WANTED}"
+
+
+def test_a_small_disk_is_told_the_reserve_that_has_to_be_free() -> None:
+    disk = Space(899 << 20, 900 << 20)
+    marks = Watermarks(0.99, 0.99, 465 << 20)
+    state = decide(TWO_DISKS, dict.fromkeys((DATA, JOURNAL, FIRST, SECOND), disk), frozenset(), marks)
+    assert state.problem.endswith(": 930 MiB have to be free")
 
 
 def test_a_disk_that_cannot_be_measured_counts_as_full() -> None:
