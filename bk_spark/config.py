@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from bk_spark.errors import ConfigError
+from bk_spark.errors import ConfigError, State
 from bk_spark.host_port import parse_host
 from bk_spark.quorum import check_quorums
 
@@ -97,7 +97,7 @@ class LedgerOptions:
     def __post_init__(self) -> None:
         check_quorums(self.ensemble_size, self.write_quorum, self.ack_quorum)
         if not isinstance(self.password, bytes):
-            raise ConfigError("password", "(not shown)", f"it must be bytes, not {type(self.password).__name__}")
+            raise ConfigError("password", State("(not shown)"), f"it must be bytes, not {type(self.password).__name__}")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -428,7 +428,7 @@ def check_zookeeper_auth(auth: str) -> None:
     is_good = isinstance(auth, str) and (auth == "" or re.fullmatch(ZOOKEEPER_AUTH, auth) is not None)
     if not is_good or (auth.startswith("digest:") and auth.count(":") < 2):
         remedy = "it must be scheme:credential, such as digest:user:password, without a line break"
-        raise ConfigError(ZOOKEEPER_AUTH_NAME, "(not shown)", remedy)
+        raise ConfigError(ZOOKEEPER_AUTH_NAME, State("(not shown)"), remedy)
 
 
 def _check_positive(config: Any) -> None:

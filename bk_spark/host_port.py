@@ -37,6 +37,14 @@ class HostPort:
         return cls(parse_host(host), int(port))
 
 
+def why_not_bound(problem: OSError) -> str:
+    """Why nothing can listen at an address, without the address, which the standard library repeats."""
+    text = problem.strerror or str(problem)
+    if text.startswith("error while attempting to bind"):  # asyncio's form
+        return text.rpartition("): ")[2]
+    return text.partition(" (while attempting to bind")[0]
+
+
 def parse_host(text: str) -> str:
     """A host name or address, an IPv6 address with brackets or without. Raises ValueError, with a sentence."""
     is_bracketed = text.startswith("[") and text.endswith("]")

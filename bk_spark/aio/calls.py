@@ -16,7 +16,7 @@ from bk_spark.calls.forks import check_process, end_in_child, refusal
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.user_loop import LoopFuture, UserLoop, give_outcome, wake
 from bk_spark.client.ledger.write_items import new_future
-from bk_spark.errors import ConfigError
+from bk_spark.errors import ConfigError, State
 
 CALL_THREADS = 8
 """Threads for calls that block, started when they are first needed: as many as a client's state machines have for the metadata
@@ -153,4 +153,6 @@ def in_own_thread(call: Callable[[], _Result]) -> Future[_Result]:
 
 
 def _closed() -> ConfigError:
-    return ConfigError("this client", "closed", "its handles are of no use any more: open a new one with bk_spark.aio.connect")
+    return ConfigError(
+        "this client", State("closed"), "its handles are of no use any more: open a new one with bk_spark.aio.connect"
+    )

@@ -286,6 +286,14 @@ class Disk:
             raise StorageError(f"looking for {path}", str(problem)) from problem
         return True
 
+    def is_directory(self, path: Path) -> bool:
+        """Whether a directory is there. Raises ConfigError if it is something else, which a user named."""
+        if not self.exists(path):
+            return False
+        if not path.is_dir():
+            raise ConfigError("the data directory", str(path), "it is a file: name a directory")
+        return True
+
     def is_open_to_others(self, path: Path) -> bool:
         """Whether anybody but the owner has a permission for it."""
         with _storage_errors(f"looking at {path}"):

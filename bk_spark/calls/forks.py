@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 from weakref import WeakSet
 
-from bk_spark.errors import ConfigError
+from bk_spark.errors import ConfigError, State
 
 
 class EndsInChild(Protocol):
@@ -47,8 +47,8 @@ def is_forked() -> bool:
 
 def refusal() -> ConfigError:
     """Why nothing of a client works here."""
-    what = f"the client, in a process forked from process {_forked_from}, which has used one"
-    return ConfigError(what, "not possible", "start the process with multiprocessing's method spawn or forkserver")
+    what = f"a call of the client, in a process forked from process {_forked_from}, which has used one,"
+    return ConfigError(what, State("not possible"), "start the process with multiprocessing's method spawn or forkserver")
 
 
 def _after_fork_in_child() -> None:

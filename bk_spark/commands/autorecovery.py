@@ -21,7 +21,7 @@ from bk_spark.commands.connect import bookkeeper, client_config, metadata_store,
 from bk_spark.commands.output import ProgressBar, print_pages, print_record
 from bk_spark.commands.program.process import StopSignal
 from bk_spark.commands.settings import add_fields, given_fields, with_options
-from bk_spark.errors import ConfigError
+from bk_spark.errors import ConfigError, State
 from bk_spark.metadata.ledger_ids import ledger_pages
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.store import MetadataStore
@@ -102,7 +102,7 @@ def _trigger(args: argparse.Namespace) -> None:
         if auditor is None:
             raise ConfigError("the auditor", None, "nobody stands for election: start 'bk-spark autorecovery run' somewhere")
         if not UnderReplication(store, znodes).is_enabled():
-            raise ConfigError("AutoRecovery", "disabled", "no audit is made until 'bk-spark autorecovery enable'")
+            raise ConfigError("AutoRecovery", State("disabled"), "no audit is made until 'bk-spark autorecovery enable'")
         request_audit(store, znodes, reads_replicas=args.replicas)
         report = {}
         if args.wait_s:

@@ -27,7 +27,7 @@ from bk_spark.commands.connect import accepted, bookkeeper, metadata_store
 from bk_spark.commands.output import ProgressBar, print_record, print_records, say
 from bk_spark.commands.settings import add_settings, bookie_config, bookie_directories, data_dir_command
 from bk_spark.config import BookieConfig, ClientConfig
-from bk_spark.errors import ConfigError
+from bk_spark.errors import ConfigError, State
 from bk_spark.telemetry.logging_setup import set_up_audit_log, set_up_logging
 from bk_spark.wire.messages import AdministerReply, AdminOperation
 
@@ -131,7 +131,8 @@ def _sanity(args: argparse.Namespace) -> None:
         records.append({"check": "next start", "place": identity.bookie_id, "state": start})
     print_records(records, ["check", "place", "state"], as_json=args.json)
     if wrong:
-        raise ConfigError(f"bookie {identity.bookie_id}", f"{wrong} of {len(findings)} checks", "each says above what is wrong")
+        state = State(f"not sound by {wrong} of {len(findings)} checks")
+        raise ConfigError(f"bookie {identity.bookie_id}", state, "each says above what is wrong")
 
 
 def _examine(args: argparse.Namespace, directories: Directories, client: ClientConfig) -> Identity:
@@ -190,6 +191,7 @@ def _await_end(
 ) -> AdministerReply:
     """The bookie's figures after the requested run. A run that was under way at the request ends before that one begins."""
     report, prefix = waited
+    bookie = f"the garbage collection of bookie {bookie_id}"
     last_run = before["runs"] + 1 + before["is_running"]
     idle_since_s = time.monotonic()
     while True:
@@ -200,9 +202,9 @@ def _await_end(
         if figures.get("is_running"):
             idle_since_s = time.monotonic()
         elif figures.get("is_suspended"):
-            raise ConfigError("bookie", bookie_id, f"it is suspended: run 'bk-spark bookie gc resume {bookie_id}' first")
+            raise ConfigError(bookie, State("suspended"), f"run 'bk-spark bookie gc resume {bookie_id}' first")
         elif time.monotonic() - idle_since_s > BEGIN_S:
-            raise ConfigError("bookie", bookie_id, "the run did not go through: its log says why")
+            raise ConfigError(f"the run of {bookie}", State("not done"), "the bookie's log says why")
         if "logs_compacted" in figures:
             bar.count("entry logs compacted", figures["logs_compacted"])
         else:

@@ -16,8 +16,8 @@ from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.driver.bookies import NOT_REGISTERED
 from bk_spark.commands.program.parser import UsageError
 from bk_spark.config import TLS_NAMES, ZOOKEEPER_AUTH, ZOOKEEPER_AUTH_VARIABLE, ClientConfig
-from bk_spark.embedded.join import advice_for, resolve
-from bk_spark.errors import ConfigError
+from bk_spark.embedded.join import advice_for, is_embedded, named_directory, resolve
+from bk_spark.errors import ConfigError, State
 from bk_spark.metadata.registration import open_root
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore, connect, parse_uri
@@ -38,9 +38,13 @@ def metadata_uri(args: argparse.Namespace) -> str:
 
 
 def check_metadata_given(args: argparse.Namespace) -> None:
-    """Raises UsageError. For commands that look at files before they need the cluster."""
+    """Raises UsageError, also for what names no cluster. For commands that look at files before they need the cluster."""
     if not args.metadata:
         raise UsageError(f"--metadata is missing: {GIVE_METADATA}")
+    try:
+        named_directory(args.metadata) if is_embedded(args.metadata) else parse_uri(args.metadata)
+    except ConfigError as problem:
+        raise UsageError(f"--metadata {args.metadata!r} names no cluster: {problem.remedy}") from None
 
 
 def client_config(args: argparse.Namespace) -> ClientConfig:
@@ -67,7 +71,7 @@ def zookeeper_auth(args: argparse.Namespace) -> str:
     except (OSError, UnicodeDecodeError) as problem:
         if re.fullmatch(ZOOKEEPER_AUTH, name):
             remedy = "it is a credential: write it into a file, and give that one's name, for arguments are seen by everybody"
-            raise ConfigError("--zookeeper-auth-file", "(not shown)", remedy) from None
+            raise ConfigError("--zookeeper-auth-file", State("(not shown)"), remedy) from None
         why = problem.strerror if isinstance(problem, OSError) else "it is not text"
         raise ConfigError("--zookeeper-auth-file", name, f"it cannot be read ({why})") from None
     if not text:

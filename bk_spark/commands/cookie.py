@@ -16,6 +16,7 @@ from bk_spark.commands import bookies
 from bk_spark.commands.arguments import Commands, command, directory, group_of, valid_bookie_id
 from bk_spark.commands.connect import metadata_store
 from bk_spark.commands.output import Record, print_record, print_records
+from bk_spark.commands.program.question import add_yes, check_wanted
 from bk_spark.commands.settings import add_settings, bookie_config
 from bk_spark.embedded.owners import BOOKIE, owner_of
 from bk_spark.metadata.registration import no_cookie, remove_cookie
@@ -51,6 +52,8 @@ def add(commands: Commands) -> None:
             is_fix = name == "fix"
             parser.add_argument("--data-dir", type=directory, metavar="D", required=is_fix, help="the bookie's directory")
             add_settings(parser)
+        else:
+            add_yes(parser)
 
 
 def _show(args: argparse.Namespace) -> None:
@@ -89,6 +92,7 @@ def _fix(args: argparse.Namespace) -> None:
 
 def _delete(args: argparse.Namespace) -> None:
     with metadata_store(args) as (store, znodes):
+        check_wanted(args, "the cookie of bookie", args.bookie_id)
         remove_cookie(store, znodes, args.bookie_id)
     consequence = "its directories start no more, and what no other bookie holds cannot be read"
     print_record({"bookie_id": args.bookie_id, "deleted": True, "consequence": consequence}, as_json=args.json)

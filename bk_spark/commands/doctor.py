@@ -21,7 +21,7 @@ from bk_spark.commands.arguments import Commands, command
 from bk_spark.commands.connect import GIVE_METADATA, bookkeeper
 from bk_spark.commands.output import print_records
 from bk_spark.datasource.worker_python import DEFAULT, VARIABLE, why_unfit
-from bk_spark.errors import BookKeeperError, ConfigError
+from bk_spark.errors import BookKeeperError, ConfigError, State
 from bk_spark.metadata.registration import RegisteredBookie
 from bk_spark.wire.messages import AdminOperation, Status
 
@@ -58,7 +58,7 @@ def _run(args: argparse.Namespace) -> None:
     print_records(records, ["check", "result", "detail"], as_json=args.json)
     failed = [finding.check for finding in findings if not finding.ok]
     if failed:
-        raise ConfigError("this machine", "not ready", f"see the lines marked PROBLEM: {', '.join(failed)}")
+        raise ConfigError("this machine", State("not ready"), f"see the lines marked PROBLEM: {', '.join(failed)}")
 
 
 def _python() -> Diagnosis:

@@ -184,7 +184,7 @@ def _row_line(row: BatchRow) -> Record:
 
 
 def _directories(args: argparse.Namespace) -> Directories:
-    if not Path(args.data_dir).is_dir():
+    if not REAL_DISK.is_directory(Path(args.data_dir)):
         raise ConfigError("the data directory", args.data_dir, "there is no such directory")
     return bookie_directories(args)
 

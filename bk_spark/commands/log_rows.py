@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import itertools
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import BinaryIO
 
@@ -12,7 +13,7 @@ import pyarrow as pa
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.log.log import Log
-from bk_spark.client.log.stored.schema import Schema
+from bk_spark.client.log.stored.schema import MERGE_ARGUMENT, Schema
 from bk_spark.client.log.stored.values import Content
 from bk_spark.commands.arguments import OF_A_LOG, Commands, add_password, application, count, password, plain_text
 from bk_spark.commands.connect import bookkeeper, check_metadata_given
@@ -23,13 +24,14 @@ from bk_spark.commands.program.parser import UsageError
 from bk_spark.commands.row_files.append_files import AppendedFiles, read_files
 from bk_spark.commands.row_files.json_values import plain
 from bk_spark.commands.row_files.named_file import FORMATS, named_files
-from bk_spark.commands.row_files.output_file import output_file
+from bk_spark.commands.row_files.output_file import OutputFile, output_file
 from bk_spark.commands.row_files.type_names import column_types
 from bk_spark.commands.row_files.written import write_arrow, write_csv, write_json, write_parquet, write_tsv
 from bk_spark.errors import ConfigError, NoSuchLogError, SchemaMismatchError
+from bk_spark.rows.where.condition import parse_where
 
 SHOWN = 100
-"""Rows that a person is shown unless ``--limit`` says another number; files take all."""
+"""Rows that a person is shown unless ``--limit`` says another number; files and pipes take all."""
 
 
 def add(group: Commands) -> None:
@@ -39,9 +41,9 @@ def add(group: Commands) -> None:
     formats.metavar = "F"
     read.add_argument("--columns", type=plain_text, metavar="A,B", help="only these columns of rows, in this order")
     read.add_argument(
-        "--where", type=plain_text, metavar="CONDITION", help="only rows for which it holds, such as \"day = '2026-01-31'\""
+        "--where", type=_condition, metavar="CONDITION", help="only rows for which it holds, such as \"day = '2026-01-31'\""
     )
-    text = f"at most N rows or entries (default: {SHOWN} for a table and json on stdout, all for the rest and for --output)"
+    text = f"at most N rows or entries (default: {SHOWN} for a table, and on a terminal for json and entries; else all)"
     read.add_argument("--limit", type=count, metavar="N", help=text)
     text = "write there instead of to stdout, in the format that the name tells, such as .parquet or .csv.gz"
     read.add_argument("--output", metavar="FILE", help=text)
@@ -76,8 +78,7 @@ def _read(args: argparse.Namespace) -> None:
     output = output_file(args.output, args.format)
     if args.json and args.format not in (None, "json") and output.path is None:
         raise UsageError(f"--json contradicts --format {args.format}: leave one out")
-    is_shown = output.path is None and output.form in (None, "json", "table")
-    limit = SHOWN if args.limit is None and is_shown else args.limit
+    limit = SHOWN if args.limit is None and _is_for_people(output) else args.limit
     with bookkeeper(args) as client:
         log = client.open_log(args.name, password=password(args))
         content = log.snapshot().content
@@ -94,6 +95,13 @@ def _read(args: argparse.Namespace) -> None:
         _tell_written(args, left)
     elif left.is_cut:
         say(f"only the first {limit} are shown: --limit N shows more")
+
+
+def _is_for_people(output: OutputFile) -> bool:
+    """A table always is. Who redirects JSON lines or entries to a file or a program wants all, as with other formats."""
+    if output.path is not None:
+        return False
+    return output.form == "table" or (output.form in (None, "json") and sys.stdout.isatty())
 
 
 def _tell_written(args: argparse.Namespace, written: _Limited) -> None:
@@ -191,18 +199,30 @@ def _append(args: argparse.Namespace) -> None:
     with bookkeeper(args) as client, ProgressBar() as progress:
         stored = _stored_schema(client, args)
         call = AppendedFiles(args.name, stored, files, args.types or {}, nulls, args.merge_schema)
-        version = client.append_rows(
-            args.name,
-            read_files(call, progress),
-            args.application,
-            create=args.create,
-            merge_schema=args.merge_schema,
-            password=password(args),
-        )
+        try:
+            version = client.append_rows(
+                args.name,
+                read_files(call, progress),
+                args.application,
+                create=args.create,
+                merge_schema=args.merge_schema,
+                password=password(args),
+            )
+        except SchemaMismatchError as problem:
+            raise SchemaMismatchError(problem.log, problem.problem.replace(MERGE_ARGUMENT, "--merge-schema")) from None
     record = {"log": args.name, "version": version.version, "rows": version.added.rows}
     if version.duplicate_of is not None:
         record = {"log": args.name, "version": version.version, "rows": 0, "duplicate_of": version.duplicate_of}
     print_record(record, as_json=args.json)
+
+
+def _condition(text: str) -> str:
+    """Whether its columns exist is the log's business."""
+    try:
+        parse_where("where", plain_text(text))
+    except ConfigError as problem:
+        raise argparse.ArgumentTypeError(f"{text!r}: {problem.remedy}") from None
+    return text
 
 
 def _types(text: str) -> dict[str, pa.DataType]:

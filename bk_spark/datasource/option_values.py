@@ -11,7 +11,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 
 from bk_spark.config import KIB, MIB, DigestType
-from bk_spark.errors import ConfigError
+from bk_spark.errors import ConfigError, State
 from bk_spark.pulsar.names import TopicName
 from bk_spark.pulsar.positions import Offsets
 from bk_spark.rows.lane_limits import MAX_KEY_COLUMNS, MAX_LANES
@@ -161,7 +161,7 @@ def _distinct(name: str, value: str, names: list[str]) -> tuple[str, ...]:
         raise ConfigError(f"option '{name}'", value, "it must be names of logs, such as a,b,c: one of them is empty")
     if len(names) > MAX_LOGS_READ:
         remedy = f"one read takes {MAX_LOGS_READ} logs at most: read fewer, and join them with union()"
-        raise ConfigError(f"option '{name}'", f"{len(names)} logs", remedy)
+        raise ConfigError(f"option '{name}'", State(f"a list of {len(names)} logs"), remedy)
     twice = next((one for place, one in enumerate(names) if one in names[:place]), None)
     if twice is not None:
         raise ConfigError(f"option '{name}'", value, f"it names log '{twice}' twice")
@@ -181,7 +181,7 @@ def topic_names(name: str, value: str) -> tuple[str, ...]:
     names = tuple(topic_name(name, one) for one in value.split(","))
     if len(names) > MAX_LOGS_READ:
         remedy = f"one read takes {MAX_LOGS_READ} topics at most: read fewer, and join them with union()"
-        raise ConfigError(f"option '{name}'", f"{len(names)} topics", remedy)
+        raise ConfigError(f"option '{name}'", State(f"a list of {len(names)} topics"), remedy)
     twice = next((one for place, one in enumerate(names) if one in names[:place]), None)
     if twice is not None:
         raise ConfigError(f"option '{name}'", value, f"it names topic '{twice}' twice")

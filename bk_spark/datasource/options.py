@@ -20,7 +20,7 @@ from bk_spark.datasource import option_values as values
 from bk_spark.datasource.option_values import EARLIEST, LATEST
 from bk_spark.datasource.passwords import password, password_in_file
 from bk_spark.embedded.join import settled
-from bk_spark.errors import ConfigError
+from bk_spark.errors import ConfigError, State
 from bk_spark.quorum import check_quorums
 from bk_spark.rows.lane_limits import MAX_LANES
 from bk_spark.rows.local_time import NO_ZONE, time_zone
@@ -388,7 +388,7 @@ class SourceOptions:
             self._refuse(starting, "a batch read of ledgers", "name a log, or leave it out")
         if uses == ("stream read",) and len(self.ledger) > 1:
             problem = "a stream follows one ledger: start one for each, or name a log, which is a list of ledgers"
-            raise ConfigError("option 'ledger'", f"{len(self.ledger)} ledgers", problem)
+            raise ConfigError("option 'ledger'", State(f"a list of {len(self.ledger)} ledgers"), problem)
         if uses == ("batch read",) and self.starting_offsets == LATEST:
             problem = "a batch read has no rows behind it: only a stream starts there"
             raise ConfigError("option 'startingOffsets'", LATEST, problem)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from bk_spark.errors import ConfigError
+from bk_spark.errors import ConfigError, State
 
 MAX_PASSWORD_BYTES = 65_536
 """The longest line that is read: no password is as long, and a wrong file may have a line without an end."""
@@ -20,13 +20,13 @@ def password(_name: str, value: str) -> bytes:
     if value.startswith(_HEX):
         if not re.fullmatch(r"([0-9a-fA-F]{2})+", value.removeprefix(_HEX)):
             remedy = "behind '0x' there must be pairs of hexadecimal digits; give a text that begins so with 'passwordFile'"
-            raise ConfigError("option 'password'", "(not shown)", remedy)
+            raise ConfigError("option 'password'", State("(not shown)"), remedy)
         return bytes.fromhex(value.removeprefix(_HEX))
     try:
         return value.encode()
     except UnicodeEncodeError:
         remedy = "it must be text that UTF-8 can write, or '0x' and pairs of hexadecimal digits"
-        raise ConfigError("option 'password'", "(not shown)", remedy) from None
+        raise ConfigError("option 'password'", State("(not shown)"), remedy) from None
 
 
 def as_option(value: bytes) -> str:

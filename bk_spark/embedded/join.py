@@ -160,11 +160,16 @@ def _forget_after_fork() -> None:
 os.register_at_fork(after_in_child=_forget_after_fork)
 
 
-def _directory(uri: str) -> Path:
+def named_directory(uri: str) -> str:
+    """The directory as ``uri`` writes it. Raises ConfigError without one."""
     name, _, _ = uri.removeprefix(PREFIX).partition(_MACHINE)
     if not name:
         raise ConfigError("the metadata URI", uri, "name a directory: embedded:/var/lib/bk_spark, or embedded:data")
-    return Path(name).expanduser().resolve()
+    return name
+
+
+def _directory(uri: str) -> Path:
+    return Path(named_directory(uri)).expanduser().resolve()
 
 
 def _join(directory: Path) -> _Joined:

@@ -25,7 +25,7 @@ from bk_spark.entries.body_draft import BodyDraft, body_of
 from bk_spark.entries.body_layout import BodyLayout, layout_of
 from bk_spark.entries.crc import crc32c
 from bk_spark.entries.digest import DIGEST_BYTES, Digester, payload_bytes, payload_sizes
-from bk_spark.errors import ConfigError, CorruptionError
+from bk_spark.errors import ConfigError, CorruptionError, State
 from bk_spark.quorum import DENSE, MAX_ENSEMBLE_SIZE, IdPattern
 
 READ_SCHEMA = pa.schema(
@@ -306,7 +306,9 @@ def binaries(payloads: Sequence[bytes | pa.Buffer]) -> pa.BinaryArray:
     ends = np.zeros(len(payloads) + 1, np.int64)
     np.cumsum(np.fromiter(map(len, payloads), np.int64, len(payloads)), out=ends[1:])
     if ends[-1] > MAX_BINARY_BYTES:
-        raise ConfigError("payloads", f"{ends[-1]} bytes", f"at most {MAX_BINARY_BYTES} bytes go into one call")
+        raise ConfigError(
+            "the size of the payloads", State(f"{ends[-1]} bytes"), f"at most {MAX_BINARY_BYTES} bytes go into one call"
+        )
     data = payloads[0] if len(payloads) == 1 else b"".join(payloads)
     return pa.BinaryArray.from_buffers(
         pa.binary(), len(payloads), [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(data)]

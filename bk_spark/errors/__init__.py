@@ -54,6 +54,10 @@ class BookKeeperError(Exception):
         return type(self), tuple(getattr(self, field.name) for field in fields(self))
 
 
+class State(str):
+    """The ``value`` of a ConfigError where nobody gave one: how the thing is. The sentence shows it without quotes."""
+
+
 @dataclass(eq=False)
 class ConfigError(BookKeeperError):
     """An argument, option or setting is wrong: nothing was done. ``what`` names it, ``value`` was given, ``remedy`` helps."""
@@ -63,7 +67,12 @@ class ConfigError(BookKeeperError):
     remedy: str
 
     def _text(self) -> str:
-        return f"{self.what} is {'missing' if self.value is None else _cut(repr(self.value))}: {self.remedy}"
+        return f"{self.what} is {self._shown()}: {self.remedy}"
+
+    def _shown(self) -> str:
+        if self.value is None:
+            return "missing"
+        return _cut(self.value if isinstance(self.value, State) else repr(self.value))
 
 
 @dataclass(eq=False)
@@ -90,7 +99,7 @@ class MetadataUnavailableError(BookKeeperError):
 
     uri: str
     problem: str
-    advice: str = "check that ZooKeeper runs there"
+    advice: str = "check the URI, and that ZooKeeper runs there"
     retryable = True
     sentence = "the metadata store {uri} does not answer ({problem}): {advice}"
 

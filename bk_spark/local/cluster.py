@@ -36,7 +36,7 @@ from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import BookieConfig, ClientConfig
 from bk_spark.embedded.owners import refusal_of_cluster
 from bk_spark.embedded.turn import is_hosted_elsewhere
-from bk_spark.errors import BookKeeperError, ConfigError, MetadataUnavailableError, ProcessFailedError, StorageError
+from bk_spark.errors import BookKeeperError, ConfigError, MetadataUnavailableError, ProcessFailedError, State, StorageError
 from bk_spark.local.copying import WAIT_S
 from bk_spark.local.parts import whole_state
 from bk_spark.local.place import ClusterDirectory, DataDirectoryInUseError, config_errors, inode_of, leads_to
@@ -344,7 +344,7 @@ class LocalCluster:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise ConfigError("the local cluster", str(self.data_dir), "it is closed: make a new LocalCluster")
+            raise ConfigError(f"the local cluster in {self.data_dir}", State("closed"), "make a new LocalCluster")
 
     def _stop_processes(self) -> None:
         # AutoRecovery first, or it would see bookies go; ZooKeeper last, since the others unregister there.

@@ -23,7 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bk_spark.embedded.owners import MADE
-from bk_spark.errors import ConfigError, StorageError
+from bk_spark.errors import ConfigError, State, StorageError
 
 LOCK_FILE = "lock"
 
@@ -52,7 +52,9 @@ class ClusterDirectory:
     def inside(self) -> Path:
         """Leads to the directory for calls of this process. Raises ConfigError once it is closed."""
         if self.descriptor < 0:
-            raise ConfigError("the local cluster", "closed", "nothing can be started in it any more: make a new LocalCluster")
+            raise ConfigError(
+                "the local cluster", State("closed"), "nothing can be started in it any more: make a new LocalCluster"
+            )
         return Path(f"/proc/self/fd/{self.descriptor}") if _FOLLOWS else self.path
 
     def here(self, path: Path) -> Path:

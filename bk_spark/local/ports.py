@@ -37,7 +37,9 @@ class Ports:
                 if port is not None and port not in self.avoided:
                     self._held.enter_context(tried.pop_all())
                     return port
-        raise ConfigError("the ports of this machine", HOST, "none is free for a process of a local cluster")
+        raise ConfigError(
+            f"a free port of {HOST}", None, "a process of a local cluster needs one: end programs that hold ports"
+        )
 
     def close(self) -> None:
         self._held.close()

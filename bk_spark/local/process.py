@@ -25,7 +25,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import BinaryIO
 
-from bk_spark.errors import ConfigError, ProcessFailedError
+from bk_spark.errors import ConfigError, ProcessFailedError, State
 from bk_spark.local.place import ClusterDirectory, storage_errors
 from bk_spark.local.ports import HOST
 
@@ -114,7 +114,9 @@ class Keeper:
     def check_alive(self) -> None:
         """Raise ConfigError without the keeper: nobody keeps others out of the directory any more."""
         if self._process.poll() is not None:
-            raise ConfigError("the local cluster", "closed", "nothing can be started in it any more: make a new LocalCluster")
+            raise ConfigError(
+                "the local cluster", State("closed"), "nothing can be started in it any more: make a new LocalCluster"
+            )
 
     def kill_all(self) -> None:
         """SIGKILL to every child at once, and to the keeper."""
@@ -219,11 +221,11 @@ class LocalProcess:
     def check_stopped(self) -> None:
         """Raise ConfigError if it runs."""
         if self.pid is not None:
-            raise ConfigError(f"the state of {self._name}", f"running as process {self.pid}", "stop() or kill() it first")
+            raise ConfigError(self._name, State(f"running as process {self.pid}"), "stop() or kill() it first")
 
     def _running(self) -> subprocess.Popen[bytes]:
         if self._child is None or self._child.poll() is not None:
-            raise ConfigError(f"the state of {self._name}", "not running", "start() it first")
+            raise ConfigError(self._name, State("not running"), "start() it first")
         return self._child
 
     def _launch(self, command: Sequence[str], environment: Mapping[str, str] = MappingProxyType({})) -> None:

@@ -10,7 +10,7 @@ import socket
 from collections.abc import Sequence
 from pathlib import Path
 
-from bk_spark.errors import ConfigError, MetadataUnavailableError
+from bk_spark.errors import ConfigError, MetadataUnavailableError, State
 from bk_spark.local.place import storage_errors
 from bk_spark.local.process import Keeper, LocalProcess
 from bk_spark.metadata.zookeeper import connect
@@ -122,7 +122,7 @@ def find_java() -> str:
     if java is None:
         raise ConfigError(
             "JAVA_HOME" if home else "the program 'java'",
-            home or "not on the PATH",
+            home or State("not on the PATH"),
             "a local cluster needs Java 17 or newer for ZooKeeper: install it, on Debian or Ubuntu with "
             "'apt install openjdk-17-jre-headless', on macOS with 'brew install openjdk@17', and let JAVA_HOME or PATH show it",
         )
@@ -133,7 +133,9 @@ def find_zookeeper_jars() -> str:
     """The ZooKeeper server's class path in the installed pyspark, without importing pyspark. Raises ConfigError."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
-        raise ConfigError("pyspark", "not installed", "a local cluster takes ZooKeeper from it: run 'pip install pyspark'")
+        raise ConfigError(
+            "pyspark", State("not installed"), "a local cluster takes ZooKeeper from it: run 'pip install pyspark'"
+        )
     package = Path(spec.submodule_search_locations[0])
     # Spark's Python workers have the package from <home>/python/lib/pyspark.zip; the jars are in <home>.
     jars = next((home / "jars" for home in (package, *package.parents[:4]) if (home / "jars").is_dir()), package / "jars")

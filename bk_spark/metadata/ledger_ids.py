@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 
-from bk_spark.errors import ConfigError, MetadataUnavailableError
+from bk_spark.errors import ConfigError, MetadataUnavailableError, State
 from bk_spark.metadata.ledger_layout import LARGEST_INT, Cut, LedgerLayout
 from bk_spark.metadata.store import ANY_VERSION, MetadataStore, NoNodeError, find, find_children, name_of, parent_of
 from bk_spark.metadata.znodes import Znodes
@@ -137,7 +137,7 @@ def _make_first_generator(store: MetadataStore, znodes: Znodes) -> None:
     ledger = next(ledger_ids(store, znodes), None)
     if ledger is not None:
         remedy = f"ids would begin at 0 again, and ledger {ledger} exists: run bk-spark cluster raise-ledger-ids"
-        raise ConfigError(f"the ledger ids of {store.uri}", "missing", remedy)
+        raise ConfigError(f"the counter of ledger ids of {store.uri}", State("missing"), remedy)
     store.ensure_path(znodes.id_generator)
 
 
@@ -151,7 +151,7 @@ def _long_id(store: MetadataStore, znodes: Znodes, bucket: int) -> IssuedId:
         if issued is not None:
             return IssuedId(bucket << 32 | issued.ledger_id, issued.path)
         bucket += 1
-    raise ConfigError(f"the ledger ids of {store.uri}", "used up", "initialise another root")
+    raise ConfigError(f"the last ledger id of {store.uri}", State("used up"), "initialise another root")
 
 
 def _next_number(store: MetadataStore, prefix: str) -> IssuedId | None:

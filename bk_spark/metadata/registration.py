@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from google.protobuf.message import DecodeError
 
 from bk_spark.config import DEFAULT_RACK
-from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError
+from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError, State
 from bk_spark.host_port import HostPort, parse_host
 from bk_spark.metadata.ledger_layout import LedgerLayout
 from bk_spark.metadata.other_roots import not_initialised
@@ -386,14 +386,16 @@ def remove_cookie(store: MetadataStore, znodes: Znodes, bookie_id: str, version:
         raise no_cookie(bookie_id, store)
     address = lookup(store, znodes, bookie_id)
     if address is not None:
-        where = f"registered at {address.place}"
+        where = State(f"registered at {address.place}")
         raise ConfigError(f"bookie {bookie_id}", where, "stop it first, or wait for its session to expire")
     try:
         store.delete(path, found.version if version is None else version)
     except NoNodeError:  # somebody else removed it right now
         raise no_cookie(bookie_id, store) from None
     except BadVersionError:
-        raise ConfigError(f"bookie {bookie_id}", "started meanwhile", "stop it, and run this again") from None
+        raise ConfigError(
+            f"bookie {bookie_id}", State("one that was started meanwhile"), "stop it, and run this again"
+        ) from None
 
 
 def no_cookie(bookie_id: str, store: MetadataStore) -> ConfigError:

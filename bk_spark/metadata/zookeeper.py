@@ -175,10 +175,16 @@ class ZooKeeperStore:
         """Replaced as a whole, by one thread. Any thread may read it."""
 
     def open(self, timeout_s: float) -> None:
-        """Start the session. Called by ``connect``. Raises ConfigError in a forked process."""
+        """Start the session. Called by ``connect``. Raises ConfigError in a forked process, and MetadataUnavailableError.
+
+        kazoo would look up hosts without an address again and again: if none has one, that is said at once.
+        """
         used_here()
         self._handler.deadline = time.monotonic() + timeout_s
-        if not self._client.start_async().wait(timeout_s):
+        unknown = self._handler.unknown_hosts(self._hosts, timeout_s)
+        if unknown:
+            raise MetadataUnavailableError(self._uri, unknown)
+        if not self._client.start_async().wait(max(self._handler.deadline - time.monotonic(), 0.0)):
             self._handler.cut()
             self._stop()
             raise self._unavailable(f"no connection within {timeout_s:g} s")

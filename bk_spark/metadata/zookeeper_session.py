@@ -9,7 +9,7 @@ import contextlib
 import logging
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -119,6 +119,13 @@ class ZooKeeperSockets(SequentialThreadingHandler):  # type: ignore[misc]
         self._socket = super().create_connection(*args, timeout=timeout, **kwargs)
         return self._socket
 
+    def unknown_hosts(self, hosts: Sequence[str], timeout_s: float) -> str:
+        """Why none of them has an address; empty if one has, or if name servers do not say so within ``timeout_s``."""
+        said: list[str] = []
+        looked_up = self.spawn(lambda: said.append(_unknown_hosts(hosts)))  # nothing ends a look-up before its own time
+        looked_up.join(timeout_s)
+        return said[0] if said else ""
+
     def peer(self) -> str:
         """``address:port`` of the other end; empty without a connection."""
         try:
@@ -134,3 +141,17 @@ class ZooKeeperSockets(SequentialThreadingHandler):  # type: ignore[misc]
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
+
+
+def _unknown_hosts(hosts: Sequence[str]) -> str:
+    unknown = []
+    for place in map(HostPort.parse, hosts):
+        try:
+            socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as problem:
+            if isinstance(problem, socket.gaierror) and problem.errno == socket.EAI_AGAIN:
+                return ""  # no name server answers: that is no "no"
+            unknown.append(f"the host name {place.host} has no address: {getattr(problem, 'strerror', None) or problem}")
+        else:
+            return ""
+    return "; ".join(unknown)

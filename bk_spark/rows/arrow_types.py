@@ -30,7 +30,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.types as of
 
-from bk_spark.errors import ConfigError
+from bk_spark.errors import ConfigError, State
 
 _COMMENTS = b"SPARK::metadata::json"
 """Where Arrow's fields keep the metadata of Spark's."""
@@ -187,8 +187,9 @@ def _check_names(names: list[str], place: str) -> None:
             what = f"a field of column '{place[:-1]}'" if place else "a column"
             raise ConfigError(what, name, "other programs cut a name at its NUL: rename it")
         if (other := seen.get(name.lower())) is not None:
-            what = f"the fields of column '{place[:-1]}'" if place else "the columns"
-            raise ConfigError(what, f"'{other}' and '{name}'", "Spark cannot tell such names apart: rename one")
+            what = f"the struct of column '{place[:-1]}'" if place else "the schema"
+            state = State(f"one with the names {other!r} and {name!r}")
+            raise ConfigError(what, state, "Spark cannot tell such names apart: rename one")
         seen[name.lower()] = name
 
 

@@ -26,7 +26,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from bk_spark.errors import BookKeeperError, ConfigError
-from bk_spark.host_port import HostPort, parse_host
+from bk_spark.host_port import HostPort, parse_host, why_not_bound
 from bk_spark.telemetry.served_hosts import ServedHosts
 
 WORKERS = 8
@@ -135,7 +135,7 @@ class _Server(socketserver.TCPServer):
             self.address_family = family
             super().__init__((str(address[0]), int(address[1])), _Handler)
         except (OSError, OverflowError) as problem:
-            reason = getattr(problem, "strerror", None) or str(problem)
+            reason = why_not_bound(problem) if isinstance(problem, OSError) else str(problem)
             remedy = "stop what listens there, or choose another host and port"
             problem_text = f"it cannot be taken ({reason}): {remedy}"
             raise ConfigError("the HTTP address to listen at", str(HostPort(host, port)), problem_text) from problem

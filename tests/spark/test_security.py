@@ -117,7 +117,7 @@ REFUSED: dict[str, tuple[Callable[[Path], dict[str, str | None]], str]] = {
     ),
     "with another credential": (
         lambda other: {"zookeeperAuth": "digest:keeper:z00-s3cret-not"},
-        "is '(not shown)': ZooKeeper refuses access to /ledgers",
+        "is (not shown): ZooKeeper refuses access to /ledgers",
     ),
     "with a file that is not there": (
         lambda other: {"tlsCa": "/nowhere/ca.pem"},

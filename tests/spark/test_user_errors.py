@@ -82,7 +82,7 @@ def test_data_that_does_not_fit_is_refused_before_any_task(logs: Logs, direct: D
 def test_a_dataframe_without_columns_and_null_payloads_are_refused(logs: Logs, log) -> None:
     check(lambda: logs.write(logs.spark.range(3).select(), log), "it has no columns")
     nulls = logs.spark.sql("SELECT if(id = 4, null, cast(id AS string)) AS payload FROM range(0, 9, 1, 1)")
-    sentence = "column 'payload' in row 5 of a Spark partition is 'null': an entry may be empty, not null"
+    sentence = "column 'payload' in row 5 of a Spark partition is null: an entry may be empty, not null"
     check(lambda: logs.write(nulls, log, content="entries"), sentence)
 
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+import socket
 from collections.abc import Callable
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bk_spark.host_port import HostPort, is_any_address, parse_host
+from bk_spark.host_port import HostPort, is_any_address, parse_host, why_not_bound
 
 NAMES = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", fullmatch=True)
 ADDRESSES = st.one_of(st.ip_addresses(v=4), st.ip_addresses(v=6)).map(str)
@@ -69,3 +71,12 @@ def test_what_has_no_host_or_port_is_refused(text: str) -> None:
 )
 def test_an_address_that_stands_for_all_is_known(host: str, is_any: bool) -> None:
     assert is_any_address(host) is is_any
+
+
+def test_why_nothing_can_listen_is_said_without_the_address_again() -> None:
+    taken = OSError(errno.EADDRINUSE, "Address already in use (while attempting to bind on address ('127.0.0.1', 33477))")
+    assert why_not_bound(taken) == "Address already in use"
+    told = "error while attempting to bind on address ('127.0.0.1', 33477): address already in use"
+    assert why_not_bound(OSError(errno.EADDRINUSE, told)) == "address already in use"
+    assert why_not_bound(socket.gaierror(socket.EAI_NONAME, "Name or service not known")) == "Name or service not known"
+    assert why_not_bound(OSError("no address")) == "no address"

@@ -43,7 +43,7 @@ from bk_spark.bookie.identity.identity import Identity, Root, latest
 from bk_spark.bookie.index.generation import IndexGeneration, read_generation
 from bk_spark.bookie.index.sqlite_index import GENERATION_FILE, WAY_OUT
 from bk_spark.config import BookieConfig
-from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError, NotOpenedError, StorageError
+from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError, NotOpenedError, State, StorageError
 from bk_spark.metadata.registration import lookup
 from bk_spark.metadata.store import MetadataStore
 from bk_spark.metadata.znodes import Znodes
@@ -188,7 +188,7 @@ def fix_cookies(identity: Identity, metadata: MetadataPlace, disk: Disk) -> tupl
     """
     address = lookup(metadata.store, metadata.znodes, identity.bookie_id)
     if address is not None:
-        where = f"registered at {address.place}"
+        where = State(f"registered at {address.place}")
         raise ConfigError(f"bookie {identity.bookie_id}", where, "stop it, or wait for its session to expire")
     repaired = tuple(f"{mismatch.place}: {mismatch.problem}" for mismatch in identity.mismatches)
     former = _former(identity)

@@ -79,9 +79,11 @@ def bookie_id_of(data_dir: Path, store: MetadataStore, znodes: Znodes, *, disk: 
 def read_cookie(data_dir: Path, *, disk: Disk = REAL_DISK) -> Cookie:
     """Raises ConfigError, FormatVersionError, CorruptionError."""
     path = data_dir / COOKIE_FILE
-    data = disk.read_small(path) if disk.exists(data_dir) else None
+    is_there = disk.is_directory(data_dir)
+    data = disk.read_small(path) if is_there else None
     if data is None:
-        raise ConfigError("the data directory", str(data_dir), f"it is not formatted: {FORMAT_FIRST}")
+        problem = "it is not formatted" if is_there else "there is no such directory"
+        raise ConfigError("the data directory", str(data_dir), f"{problem}: {FORMAT_FIRST}")
     return cookie_file.decode_cookie(data, str(path))
 
 
@@ -91,7 +93,7 @@ def locked(roots: Sequence[Path], disk: Disk) -> Iterator[dict[Path, DirectoryLo
     locks = {}
     with ExitStack() as stack:
         for root in roots:
-            if not disk.exists(root):
+            if not disk.is_directory(root):
                 remedy = "it is not there: mount its disk, or put an empty directory in its place; to make a new bookie, "
                 raise ConfigError("a directory of the bookie", str(root), f"{remedy}{FORMAT_FIRST}")
             locks[root] = disk.lock(root)
@@ -100,7 +102,7 @@ def locked(roots: Sequence[Path], disk: Disk) -> Iterator[dict[Path, DirectoryLo
 
 
 def _check_empty(root: Path, disk: Disk) -> None:
-    if not disk.exists(root):
+    if not disk.is_directory(root):
         return
     remedy = ""
     if disk.exists(root / COOKIE_FILE):

@@ -38,7 +38,7 @@ import logging
 from bk_spark.bookie.identity.boot import Boot, MetadataPlace
 from bk_spark.bookie.identity.cookie_file import CookieZnode, StoredCookie, read_znode, write_znode
 from bk_spark.bookie.identity.fix_command import fix_command
-from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError
+from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError, State
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ def _may_move(boot: Boot, metadata: MetadataPlace, wanted: StoredCookie, found: 
     """Whether the znode is to be changed. False: it holds the wanted epoch already."""
     cookie = f"the cookie of bookie {boot.bookie_id}"
     if found is None:
-        raise ConfigError(cookie, "missing", f"the bookie was removed from the cluster: {_start_again(boot, metadata)}")
+        raise ConfigError(cookie, State("missing"), f"the bookie was removed from the cluster: {_start_again(boot, metadata)}")
     stored = found.cookie
     if stored is None:
         raise CorruptionError(cookie, f"{found.damage}; {_start_again(boot, metadata)}")

@@ -25,7 +25,7 @@ from bk_spark.bookie.identity import cookie_file
 from bk_spark.bookie.identity.boot_file import BOOT_FILE, BootRecord, read_boot
 from bk_spark.bookie.identity.cookie_file import DATA, BootNumber, Cookie, CookieZnode, StoredCookie
 from bk_spark.bookie.identity.fix_command import BOOKIE_ID, fix_command
-from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError
+from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError, State
 from bk_spark.metadata.registration import RESTORE, check_layout, instance_id, is_initialised
 from bk_spark.metadata.store import MetadataStore
 from bk_spark.metadata.znodes import Znodes
@@ -100,7 +100,7 @@ def check_store(directories: Directories, store: MetadataStore, root: str, disk:
     if is_initialised(store, root):
         return
     for path in directories.roots:
-        held = _held(path, disk) if disk.exists(path) else ""
+        held = _held(path, disk) if disk.is_directory(path) else ""
         if held:
             remedy = f"no cluster is initialised there, and {path} {held}: the store has lost that cluster, or never had it"
             raise ConfigError("the metadata URI", store.uri, f"{remedy}; check the URI, or {RESTORE}")
@@ -218,7 +218,7 @@ def _check_stored(stored: StoredCookie, bookie_id: str, instance: str, uri: str)
     if (stored.bookie_id, stored.instance_id) != (bookie_id, instance):
         raise ConfigError(
             f"the cookie of bookie {bookie_id} in {uri}",
-            f"bookie {stored.bookie_id} of instance {stored.instance_id}",
+            State(f"that of bookie {stored.bookie_id} of instance {stored.instance_id}"),
             f"the directories belong to bookie {bookie_id} of instance {instance}: give each bookie its own directory",
         )
 
@@ -244,7 +244,9 @@ def _of_places(roots: tuple[Root, ...], stored: StoredCookie, fix: str) -> Itera
         if use not in configured:
             what = f"the directory of {use} of bookie {stored.bookie_id}"
             order = "name all directories in the order in which they were formatted"
-            raise ConfigError(what, "not named by the settings", f"{order}, and an empty one in the place of one that is lost")
+            raise ConfigError(
+                what, State("not named by the settings"), f"{order}, and an empty one in the place of one that is lost"
+            )
     for root in roots:
         if root.damage is not None:
             yield _of_damage(str(root.path), root.damage, fix)
@@ -298,7 +300,7 @@ def _of_boots(roots: tuple[Root, ...], stored: StoredCookie, fix: str) -> Iterat
             way_out = (
                 f"so {root.path} is a copy, or was restored from an older state: bring back the right disk, or {_if_lost(fix)}"
             )
-        number = "missing" if found is None else found.shown
+        number = State("missing" if found is None else found.shown)
         error = ConfigError(f"the boot number of the {root.name}", number, f"{problem}, {way_out}")
         problem = f"its boot number is {number}, and {problem}"
         # Ahead within one boot: the store went back, and nothing shows that the disk did, too.

@@ -161,7 +161,9 @@ class Limbo:
     def __post_init__(self) -> None:
         if len(self.unsettled) > MAX_UNSETTLED:
             count = len(self.unsettled)
-            raise ConfigError("unsettled ledgers", count, f"limbo names at most {MAX_UNSETTLED}: settle through fewer ledgers")
+            raise ConfigError(
+                "the number of unsettled ledgers", count, f"limbo names at most {MAX_UNSETTLED}: settle through fewer ledgers"
+            )
 
     @property
     def ids(self) -> int:

@@ -30,7 +30,7 @@ from bk_spark.bookie.index.rows import MAX_UNSETTLED
 from bk_spark.bookie.pace import SYSTEM_CLOCKS, Clocks
 from bk_spark.bookie.progress import Interval, mib
 from bk_spark.bookie.repair.ledger_repair import Copied, LedgerRepair
-from bk_spark.errors import BookKeeperError, ConfigError
+from bk_spark.errors import BookKeeperError, ConfigError, State
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
 PAGE_LEDGERS = 100
@@ -120,7 +120,7 @@ class Integrity(BackgroundTask[IntegrityStatus]):
         """
         limbo = self._bookie.limbo
         if limbo is None or ledger_id not in limbo.unsettled:
-            raise ConfigError("ledger", ledger_id, "limbo does not wait for it: see 'bk-spark bookie limbo BOOKIE_ID'")
+            raise ConfigError(f"ledger {ledger_id}", State("not in limbo"), "'bk-spark bookie limbo BOOKIE_ID' shows what is")
         self._repair.fence_only(ledger_id)
         with self._changed:
             self._bookie.admission.settle(ledger_id)

@@ -39,7 +39,7 @@ from bk_spark.bookie.server.waiting_adds import BUSY, WaitingAdds
 from bk_spark.config import BookieConfig
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import BookKeeperError, ConfigError, FormatVersionError
-from bk_spark.host_port import HostPort
+from bk_spark.host_port import HostPort, why_not_bound
 from bk_spark.metadata.registration import ApachePort
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieServicer, add_BookieServicer_to_server
@@ -333,7 +333,7 @@ def check_address(host: str, port: int) -> None:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
         socket.create_server(address[:2], family=family).close()
     except OSError as problem:
-        raise _cannot_listen(str(HostPort(host, port)), problem.strerror or str(problem)) from problem
+        raise _cannot_listen(str(HostPort(host, port)), why_not_bound(problem)) from problem
 
 
 def _cannot_listen(address: str, problem: str) -> ConfigError:

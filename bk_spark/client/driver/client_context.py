@@ -31,7 +31,14 @@ from bk_spark.client.protocol.placement.rack_spread import Spread
 from bk_spark.client.protocol.placement.wider_slot import RackMap
 from bk_spark.client.protocol.state_machine import ChooseReplacements, ReplacementsChosen
 from bk_spark.config import ClientConfig
-from bk_spark.errors import BookKeeperError, ConfigError, EntryTooLargeError, MetadataUnavailableError, NotEnoughBookiesError
+from bk_spark.errors import (
+    BookKeeperError,
+    ConfigError,
+    EntryTooLargeError,
+    MetadataUnavailableError,
+    NotEnoughBookiesError,
+    State,
+)
 from bk_spark.metadata.cookies import all_cookies
 from bk_spark.metadata.registration import BookieAddress, RegisteredBookie, list_bookies, lookup, watch_bookies
 from bk_spark.metadata.store import MetadataStore
@@ -286,7 +293,7 @@ class ClientContext:
         """Raise ConfigError after ``close``, and in a forked process."""
         if self._closed:
             check_process()
-            raise ConfigError("this client", "closed", "its handles are of no use any more: open a new BookKeeper")
+            raise ConfigError("this client", State("closed"), "its handles are of no use any more: open a new BookKeeper")
 
     def check_may_wait(self) -> None:
         """Raise ConfigError on the event loop's own thread: to wait there for the event loop would never end."""

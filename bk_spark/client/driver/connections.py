@@ -377,6 +377,7 @@ def _details(failure: BaseException | None) -> str:
 def describe_failure(failure: BaseException | None) -> str:
     """A failed call in a few words."""
     if isinstance(failure, grpc.aio.AioRpcError):
+        code = failure.code().name.lower().replace("_", " ")
         details = (failure.details() or "").split(";")[0][:200]
-        return f"{failure.code().name.lower().replace('_', ' ')}: {details}"
+        return code if details.lower() in ("", code) else f"{code}: {details}"
     return str(failure)

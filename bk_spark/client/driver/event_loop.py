@@ -12,7 +12,7 @@ import threading
 
 from bk_spark.calls.forks import check_process, used_here
 from bk_spark.calls.off_main_thread import off_main_thread
-from bk_spark.errors import ConfigError
+from bk_spark.errors import ConfigError, State
 
 
 class EventLoop:
@@ -45,8 +45,10 @@ def check_may_wait(loop: asyncio.AbstractEventLoop) -> None:
     except RuntimeError:
         return
     if running is loop:
-        what = "a call that waits, made in a future's callback"
-        raise ConfigError(what, "not possible", "callbacks run on the client's event loop: hand the call to a thread of yours")
+        what = "a call that waits, made in a future's callback,"
+        raise ConfigError(
+            what, State("not possible"), "callbacks run on the client's event loop: hand the call to a thread of yours"
+        )
 
 
 BEAT_MS = 250

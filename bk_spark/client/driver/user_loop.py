@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeAlias
 
-from bk_spark.errors import BookKeeperError, ConfigError
+from bk_spark.errors import BookKeeperError, ConfigError, State
 
 LoopFuture: TypeAlias = asyncio.Future
 
@@ -32,8 +32,8 @@ class UserLoop:
     def check(self) -> None:
         """Raise ConfigError on another event loop than this one."""
         if asyncio.get_running_loop() is not self._loop:
-            what = "a client or handle of bk_spark.aio, used on another event loop than the one that connected it"
-            raise ConfigError(what, "not possible", "call bk_spark.aio.connect in each event loop")
+            what = "the use of a client or handle of bk_spark.aio on another event loop than the one that connected it"
+            raise ConfigError(what, State("not possible"), "call bk_spark.aio.connect in each event loop")
 
     def new_future(self) -> LoopFuture[Any]:
         return self._loop.create_future()

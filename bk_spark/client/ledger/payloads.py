@@ -20,7 +20,7 @@ import pyarrow as pa
 from bk_spark.config import MAX_ENTRY_BYTES
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES, binaries
 from bk_spark.entries.digest import payload_offsets, payloads_in_a_row
-from bk_spark.errors import ConfigError, EntryTooLargeError
+from bk_spark.errors import ConfigError, EntryTooLargeError, State
 
 Payload: TypeAlias = "bytes | bytearray | memoryview | pa.Buffer"
 
@@ -110,16 +110,20 @@ def _of_sequence(payloads: object) -> CheckedPayloads:
 
 def _of_array(payloads: pa.Array | pa.ChunkedArray) -> CheckedPayloads:
     if not _is_binary(payloads.type):
-        raise ConfigError("payloads", f"an array of {payloads.type}", "it must be an array of binary")
+        raise ConfigError("payloads", State(f"an array of {payloads.type}"), "it must be an array of binary")
     if payloads.null_count:
-        raise ConfigError("payloads", f"{payloads.null_count} nulls", "an entry's payload may be empty, not null")
+        raise ConfigError(
+            "payloads", State(f"an array with {payloads.null_count} nulls"), "an entry's payload may be empty, not null"
+        )
     if payloads.type != pa.binary() or isinstance(payloads, pa.ChunkedArray):
         _check_whole(payloads)  # Arrow copies without a look at where the bytes are
     array = _as_one(payloads) if isinstance(payloads, pa.ChunkedArray) else payloads
     try:
         array = array if array.type == pa.binary() else array.cast(pa.binary())
     except pa.ArrowInvalid as problem:
-        raise ConfigError("payloads", f"{len(array)} entries", f"they do not fit into one call ({problem})") from None
+        raise ConfigError(
+            "payloads", State(f"an array of {len(array)} entries"), f"they do not fit into one call ({problem})"
+        ) from None
     return CheckedPayloads(_with_own_offsets(array), is_own=False)
 
 
@@ -127,7 +131,9 @@ def _check_whole(payloads: pa.Array | pa.ChunkedArray) -> None:
     try:
         payloads.validate(full=True)
     except pa.ArrowException as problem:
-        raise ConfigError("payloads", f"an array of {len(payloads)}", f"its buffers do not fit together ({problem})") from None
+        raise ConfigError(
+            "payloads", State(f"an array of {len(payloads)} entries"), f"its buffers do not fit together ({problem})"
+        ) from None
 
 
 def _as_one(payloads: pa.ChunkedArray) -> pa.Array:
@@ -147,7 +153,7 @@ def _with_own_offsets(array: pa.BinaryArray) -> pa.BinaryArray:
     offsets, data = payload_offsets(array).copy(), array.buffers()[2]
     size = 0 if data is None else data.size
     if offsets[0] < 0 or offsets[-1] > size or (np.diff(offsets) < 0).any():
-        raise ConfigError("payloads", f"an array of {len(array)}", f"its offsets do not fit its {size} bytes")
+        raise ConfigError("payloads", State(f"an array of {len(array)} entries"), f"its offsets do not fit its {size} bytes")
     return _array(offsets, b"" if data is None else data)
 
 

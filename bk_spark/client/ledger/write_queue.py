@@ -51,7 +51,7 @@ from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.config import KIB, MAX_BATCH_ENTRIES
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
 from bk_spark.entries.digest import DIGEST_BYTES
-from bk_spark.errors import AppendTimeoutError, AppendWindowFullError, BookKeeperError, ConfigError, InternalError
+from bk_spark.errors import AppendTimeoutError, AppendWindowFullError, BookKeeperError, ConfigError, InternalError, State
 
 COLUMNS_SHARE = 32
 """With its digests and offsets a batch may exceed ``add_batch_bytes`` by one part in this many: a megabyte of small entries
@@ -495,7 +495,7 @@ class WriteQueue:
             return
         self._runner.stop()
         remedy = "what was not confirmed may be in the ledger, or not: open it with a new BookKeeper"
-        error = ConfigError("this client", "closed", remedy)
+        error = ConfigError("this client", State("closed"), remedy)
         self._break(error)
         self._tell_closed(error)
 

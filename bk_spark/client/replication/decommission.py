@@ -36,7 +36,7 @@ from bk_spark.client.progress import Progress
 from bk_spark.client.replication.ledger_rereplication import RereplicatedLedger
 from bk_spark.client.replication.rereplicator import Rereplicator
 from bk_spark.client.replication.settings import AutoRecoveryConfig
-from bk_spark.errors import BookKeeperError, ConfigError
+from bk_spark.errors import BookKeeperError, ConfigError, State
 from bk_spark.metadata.ledger_ids import ledger_pages
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.registration import no_cookie, remove_cookie
@@ -188,7 +188,7 @@ class _Decommissioning:
 
     def _still_named(self, result: _Pass, problem: str) -> ConfigError:
         remedy = f"{problem} (then run this again: it goes on where it stopped; --force gives up what cannot be copied)"
-        return ConfigError(f"bookie {self._bookie_id}", f"still named by {result.left} ledgers", remedy)
+        return ConfigError(f"bookie {self._bookie_id}", State(f"still named by {result.left} ledgers"), remedy)
 
     def _pass(self, is_alive: bool) -> _Pass:
         """Re-replicate all ledgers that name the bookie."""
@@ -259,8 +259,9 @@ class _Decommissioning:
         deadline_s = min(time.monotonic() + self._options.stop_timeout_s, self._deadline_s)
         while self._make_read_only():
             if time.monotonic() >= deadline_s:
+                state = State(f"still running after {self._options.stop_timeout_s:g} s")
                 remedy = "stop it, and run this again: it goes on where it stopped"
-                raise ConfigError(f"bookie {self._bookie_id}", f"running after {self._options.stop_timeout_s:g} s", remedy)
+                raise ConfigError(f"bookie {self._bookie_id}", state, remedy)
             time.sleep(PAUSE_S)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from bk_spark.client.topic.access import TopicAccess
-from bk_spark.errors import ConfigError, NoSuchTopicError
+from bk_spark.errors import ConfigError, NoSuchTopicError, State
 from bk_spark.metadata.store import NoNodeError
 from bk_spark.pulsar import names, stored
 from bk_spark.pulsar.names import TopicName
@@ -126,4 +126,4 @@ class TopicStore:
 def _check_count(what: str, count: int) -> None:
     if count > MAX_TOPICS_READ:
         remedy = f"one read takes {MAX_TOPICS_READ} at most, partitions counted: read fewer, and join them with union()"
-        raise ConfigError(f"the topics of '{what}'", f"{count} topics", remedy)
+        raise ConfigError(f"'{what}'", State(f"the name of {count} topics"), remedy)

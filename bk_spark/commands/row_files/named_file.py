@@ -15,6 +15,7 @@ from typing import Any, BinaryIO, cast
 
 import pyarrow as pa
 
+from bk_spark.commands.program.parser import UsageError
 from bk_spark.commands.row_files.first_bytes import START_BYTES, seems
 from bk_spark.errors import ConfigError
 
@@ -101,9 +102,9 @@ class NamedFile:
 
 
 def named_files(paths: list[str], form: str | None) -> list[NamedFile]:
-    """Raises ConfigError for a name without a known end, unless ``form`` is given, and for what is not a file."""
+    """Raises UsageError for a name without a known end, unless ``form`` is given, and ConfigError for what is not a file."""
     if paths.count(STDIN) > 1:
-        raise ConfigError("FILE", STDIN, "standard input can be read once")
+        raise UsageError("FILE - is given twice: standard input can be read once")
     return [_named(path, form) for path in paths]
 
 
@@ -113,7 +114,7 @@ def _named(path: str, form: str | None) -> NamedFile:
     named, compression = form_of_name(path)
     found = form or named
     if found is None or (compression is not None and found not in TEXT_FORMATS):
-        raise ConfigError("FILE", path, NAME_REMEDY)
+        raise UsageError(f"FILE {path!r} does not say what it holds: {NAME_REMEDY}")
     return NamedFile(path, found, compression, _stamp(path))
 
 

@@ -16,7 +16,7 @@ from bk_spark.client.log.stored.lanes import PLAIN, Lanes
 from bk_spark.client.log.stored.snapshot import check_version
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.spark_schema import ENTRIES, from_json, to_arrow, with_metadata_columns
-from bk_spark.errors import ConfigError
+from bk_spark.errors import ConfigError, State
 from bk_spark.rows.where.filter import RowFilter, bind
 
 
@@ -102,5 +102,5 @@ def _columns(options: SourceOptions, stored: Stored) -> StructType:
         raise ConfigError("option 'content'", options.content, remedy)
     if stored.schema_json is None:
         problem = "it holds nothing and has no schema: write to the log first, or read a later version"
-        raise ConfigError(stored.what, "empty", problem)
+        raise ConfigError(stored.what, State("empty"), problem)
     return from_json(stored.schema_json)

@@ -85,7 +85,7 @@ def together(logs: Sequence[LoadedLog]) -> Stored:
     for log in filled:
         if log.content != filled[0].content:
             problem = f"log '{filled[0].name}' holds {filled[0].content}, log '{log.name}' holds {log.content}: read them apart"
-            raise ConfigError("the content of the logs", names, problem)
+            raise ConfigError("the list of logs", names, problem)
     content = filled[0].content if filled else None
     return Stored(names, f"each of the logs {names}", content, _merged_schemas(filled) if content == "rows" else None)
 

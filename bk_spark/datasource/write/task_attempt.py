@@ -21,7 +21,7 @@ from bk_spark.client.log.write_ledger import JobRefresh, until_ended, write_ledg
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.spark_schema import to_arrow
-from bk_spark.errors import ConfigError
+from bk_spark.errors import ConfigError, State
 from bk_spark.rows.codec import PayloadFormat
 from bk_spark.rows.conversion import check_dates, check_values
 from bk_spark.rows.gathering import gathered_entries
@@ -92,6 +92,6 @@ def entry_payloads(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.BinaryArray
         if column.null_count:
             row = before + column.is_null().index(True).as_py() + 1
             remedy = "an entry may be empty, not null: filter the nulls out, or coalesce them"
-            raise ConfigError(f"column 'payload' in row {row} of a Spark partition", "null", remedy)
+            raise ConfigError(f"column 'payload' in row {row} of a Spark partition", State("null"), remedy)
         before += len(column)
         yield column.cast(pa.binary())

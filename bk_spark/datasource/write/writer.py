@@ -200,7 +200,7 @@ def _running_batch() -> tuple[str, int]:
     query_id, batch_id = (context and context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID))
     if not query_id or not batch_id or not batch_id.isdecimal():
         raise ConfigError(
-            f"Spark's local properties {QUERY_ID} and {BATCH_ID}",
+            f"the pair of Spark's local properties {QUERY_ID} and {BATCH_ID}",
             (query_id, batch_id),
             "this version of Spark does not tell its tasks which batch they write, and a batch that is repeated could not be "
             "known again: use PySpark 4.2 or 4.3, or write from foreachBatch with applicationId and applicationVersion",

@@ -152,7 +152,7 @@ def test_the_limbo_of_a_bookie_is_shown_and_ended_by_command(capsys: pytest.Capt
         main(["bookie", "limbo", bookie_id, "--end", "5"])
     assert "give --accept-loss, too" in capsys.readouterr().err
     assert main(["bookie", "limbo", bookie_id, "--end", "5", "--accept-loss"]) == 1
-    assert "limbo does not wait for it" in capsys.readouterr().err
+    assert "is not in limbo" in capsys.readouterr().err
 
 
 def test_an_operation_of_a_bookie_that_is_not_there_fails_with_its_name(capsys: pytest.CaptureFixture[str]) -> None:
@@ -320,7 +320,7 @@ def test_the_cookie_of_a_running_bookie_is_shown_and_neither_fixed_nor_deleted(
     assert main(["cookie", "fix", *arguments]) == 1
     assert "another process uses it: stop that one first" in capsys.readouterr().err
     assert main(["cookie", "delete", bookie.bookie_id]) == 1
-    assert f"is 'registered at {bookie.address}': stop it first" in capsys.readouterr().err
+    assert f"is registered at {bookie.address}: stop it first" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -144,7 +144,7 @@ def test_using_a_process_in_the_wrong_state_is_refused_by_name(bookie: LocalBook
         bookie.start()
     bookie.kill()
     for call in (bookie.kill, bookie.stop, bookie.suspend, bookie.resume):
-        with pytest.raises(ConfigError, match="bookie-1 is 'not running': start"):
+        with pytest.raises(ConfigError, match="bookie-1 is not running: start"):
             call()
     bookie.start()
 

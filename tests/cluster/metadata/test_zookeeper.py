@@ -79,7 +79,7 @@ def test_a_malformed_uri_is_refused_with_the_right_form(uri: str) -> None:
 
 def test_where_nothing_listens_connecting_ends_in_time_with_the_uri(free_port: int) -> None:
     uri = f"zk://127.0.0.1:{free_port}/ledgers"
-    with within(0.4, 2.0), pytest.raises(MetadataUnavailableError, match=f"{uri} .*check that ZooKeeper runs there"):
+    with within(0.4, 2.0), pytest.raises(MetadataUnavailableError, match=f"{uri} .*that ZooKeeper runs there"):
         connect(uri, connect_timeout_s=0.5, session_timeout_s=10.0)
     assert threads_of_kazoo() == []
 
@@ -115,8 +115,8 @@ def test_a_server_that_forgets_the_first_connection_is_asked_again(
                 connection.close()
 
 
-def test_a_host_without_a_name_is_unavailable_in_time() -> None:
-    with within(0.4, 8.0), pytest.raises(MetadataUnavailableError):
+def test_a_host_without_an_address_is_unavailable_in_time() -> None:
+    with within(0.0, 8.0), pytest.raises(MetadataUnavailableError):
         connect("zk://no-such-host.invalid:2181/ledgers", connect_timeout_s=0.5, session_timeout_s=10.0)
 
 

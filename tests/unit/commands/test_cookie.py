@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import io
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +13,7 @@ import pytest
 from bk_spark.cli import main
 from bk_spark.commands import cookie
 from bk_spark.metadata.registration import BookieAddress, register
-from bk_spark.metadata.store import Versioned
+from bk_spark.metadata.store import Versioned, find
 from tests.memory_store import MemoryStore, MemoryTree
 from tests.unit.bookie.identity.bookie_home import ZNODES, Home
 
@@ -64,3 +66,24 @@ def test_a_directory_of_another_program_is_never_made_a_bookies(
     assert main(["cookie", "fix", home.bookie_id, "--data-dir", f"{tmp_path}/home/data", *disks]) == 1
     assert "it is a data directory of a local cluster" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["cluster.json"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("options", "answer", "is_deleted"), [([], "no", False), ([], "yes", True), (["--yes"], "", True)])
+def test_whether_to_delete_a_cookie_is_asked_on_a_terminal(
+    options: list[str], answer: str, is_deleted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def connected(*_: object) -> Iterator[tuple[MemoryStore, object]]:
+        yield home.store, ZNODES
+
+    home = Home(tmp_path)
+    monkeypatch.setattr(cookie, "metadata_store", connected)
+    monkeypatch.setattr(sys, "stdin", Terminal(answer + "\n"))
+    monkeypatch.setattr(sys, "stdout", Terminal())
+    assert main(["cookie", "delete", home.bookie_id, *options]) == (0 if is_deleted else 1)
+    assert (find(home.store, ZNODES.cookie(home.bookie_id)) is None) == is_deleted

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from pathlib import Path
 
 import pytest
 
@@ -170,6 +171,9 @@ WRONG = [
     ("ledger list", "--limi 3"),
     ("local", "--bookies -1"),
     ("log read", "orders --output rows"),
+    ("log read", "orders --where a>>3"),
+    ("log append", "orders rows"),
+    ("log append", "orders - -"),
     ("log read", "orders --format table --json"),
     ("log read", "orders --format table --limi 3"),
     ("log set", "orders"),
@@ -204,6 +208,15 @@ def _code(*typed: str) -> int:
 def test_without_a_cluster_every_command_that_needs_one_is_wrong_usage(words: str, capsys) -> None:
     assert _code(*_fitting(words), "--metadata=") == 2
     assert "--metadata is missing: give the cluster" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", sorted(set(LEAVES) - OF_FILES - {one for one in LEAVES if one.startswith("inspect ")}))
+def test_what_cannot_be_the_uri_of_a_cluster_is_wrong_usage(words: str, tmp_path: Path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    for uri in ("zk://h:1", "nope", "zk://h/ledgers", "embedded:"):
+        assert _code(*_fitting(words), f"--metadata={uri}") == 2
+        assert f"--metadata {uri!r} names no cluster: " in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("words", LEAVES)

@@ -83,4 +83,4 @@ def test_whoever_gave_a_uri_of_zookeeper_is_told_to_look_after_it() -> None:
     assert join.advice_for("zk://elsewhere:2181/ledgers") is None
     problem = ZooKeeperStore("zk://elsewhere:2181/ledgers", "elsewhere:2181", 10.0)._unavailable("no answer for 10 s")
     assert isinstance(problem, MetadataUnavailableError)
-    assert str(problem).endswith("does not answer (no answer for 10 s): check that ZooKeeper runs there")
+    assert str(problem).endswith("does not answer (no answer for 10 s): check the URI, and that ZooKeeper runs there")

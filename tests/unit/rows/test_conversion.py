@@ -289,9 +289,9 @@ def test_text_may_be_any_bytes_in_every_encoding() -> None:
 def test_names_that_spark_cannot_tell_apart_are_refused_at_every_depth(names: tuple[str, str]) -> None:
     struct = pa.struct([(name, pa.int8()) for name in names])
     inside = {
-        "the columns": None,
-        "the fields of column 'c'": struct,
-        "the fields of column 'c.element.value'": pa.list_(pa.map_(pa.string(), struct)),
+        "the schema": None,
+        "the struct of column 'c'": struct,
+        "the struct of column 'c.element.value'": pa.list_(pa.map_(pa.string(), struct)),
     }
     for what, kind in inside.items():
         schema = pa.schema([(name, pa.int8()) for name in names]) if kind is None else pa.schema([("c", kind)])

@@ -29,7 +29,7 @@ from bk_spark.bookie.server.open_calls import ENDED_SHARE, LOOK_S, REQUEST_TIMEO
 from bk_spark.bookie.server.requests import Requests
 from bk_spark.bookie.server.waiting_adds import WaitingAdds
 from bk_spark.errors import ConfigError
-from bk_spark.host_port import HostPort
+from bk_spark.host_port import HostPort, why_not_bound
 from bk_spark.process_memory import give_back, resident_bytes
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.tls.server_contexts import ServerContexts
@@ -136,7 +136,7 @@ class ApacheListener:
         except OSError as problem:
             remedy = "stop what listens there, or choose another apache_port"
             address = str(HostPort(host, port))
-            text = f"it cannot be taken ({problem.strerror or problem}): {remedy}"
+            text = f"it cannot be taken ({why_not_bound(problem)}): {remedy}"
             raise ConfigError("the address for Apache's clients", address, text) from problem
         self._watching = self._loop.create_task(self._watch())
         bound: int = self._server.sockets[0].getsockname()[1]

@@ -63,7 +63,9 @@ class OpenLedgerEnds:
         ends = tuple(ledger for ledger in self._request.closed if ledger.ledger_id in open_ids)
         ids = [ledger.ledger_id for ledger in ends]
         if ids != open_ids[: len(ends)]:
-            raise ConfigError("ledgers to close", ids, f"log '{name}' has {open_ids} open: close the first ones first")
+            raise ConfigError(
+                "the list of ledgers to close", ids, f"log '{name}' has {open_ids} open: close the first ones first"
+            )
         for given, metadata in zip(ends, self._ledgers.describe(ids), strict=True):
             closed = CommittedLedger.of_entries(metadata)
             if replace(given, rows=closed.rows) != closed:  # only the leader knows how many rows it wrote

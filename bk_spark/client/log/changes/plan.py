@@ -217,7 +217,7 @@ def _check_lanes(log: str, request: CommitRequest, gone: Sequence[CommittedLedge
     """Raises ConfigError where a replacement leaves its lane, or a compaction moves rows to another lane."""
     if request.kind is CommitKind.COMPACT:
         if _rows_by_lane(request.ledgers) != _rows_by_lane(gone):
-            what = f"the rows of each lane that a compaction of log '{log}' puts in the place of {_rows_by_lane(gone)}"
+            what = f"the number of rows by lane that a compaction of log '{log}' puts in the place of {_rows_by_lane(gone)}"
             raise ConfigError(what, _rows_by_lane(request.ledgers), "a compaction keeps every row in its lane")
         return
     lanes = {one.lane for one in gone}

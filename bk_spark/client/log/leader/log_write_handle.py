@@ -43,6 +43,7 @@ from bk_spark.errors import (
     InternalError,
     LedgerClosedError,
     LedgerFencedError,
+    State,
 )
 
 logger = logging.getLogger(__name__)
@@ -327,7 +328,7 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
         """What waits would wait for ever."""
         if not self._is_ending and not self._rolls.has_failed:
             remedy = "what was not confirmed may be in the log, or not: open it with a new BookKeeper"
-            self._fail(ConfigError("this client", "closed", remedy))
+            self._fail(ConfigError("this client", State("closed"), remedy))
             self._go_on()
 
     def _forked(self) -> None:

@@ -20,7 +20,7 @@ from bk_spark.client.log.rows.given_frames import (
     table_of_pandas,
     way_out,
 )
-from bk_spark.errors import ConfigError, SchemaMismatchError
+from bk_spark.errors import ConfigError, SchemaMismatchError, State
 from bk_spark.rows.conversion import Conversion
 from bk_spark.rows.widening import differs_in_nulls, read_as
 
@@ -55,7 +55,7 @@ def batches_of(log: str, stream: pa.RecordBatchReader) -> Iterator[pa.RecordBatc
             return
         except pa.ArrowException as problem:
             remedy = f"its stream ended with an error, and nothing of it was written ({error_text(problem)})"
-            raise ConfigError(f"the data for log '{log}'", "incomplete", remedy) from problem
+            raise ConfigError(f"the data for log '{log}'", State("incomplete"), remedy) from problem
         yield batch if batch.schema.equals(schema) else _as_said(log, batch, schema)
 
 

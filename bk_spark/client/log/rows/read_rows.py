@@ -28,7 +28,7 @@ from bk_spark.client.log.stored.snapshot import LogSnapshot
 from bk_spark.client.log.stored.values import CommittedLedger, Content, OpenLedger
 from bk_spark.client.log.stretches import Stretch, confirmed_stretch, cut
 from bk_spark.config import MIB
-from bk_spark.errors import ConfigError
+from bk_spark.errors import ConfigError, State
 from bk_spark.rows.arrow_types import arrow_schema, has_collation
 from bk_spark.rows.local_time import time_zone
 from bk_spark.rows.parts import whole_payloads
@@ -111,7 +111,7 @@ def stored_schema(name: str, snapshot: LogSnapshot) -> pa.Schema:
         raise ConfigError("the log", name, "it holds entries, not rows: read them with Log.read()")
     if snapshot.schema_json is None:
         what = f"version {snapshot.version} of log '{name}'"
-        raise ConfigError(what, "empty", "it holds nothing and has no schema: write rows first, or read a later version")
+        raise ConfigError(what, State("empty"), "it holds nothing and has no schema: write rows first, or read a later version")
     return arrow_schema(json.loads(snapshot.schema_json))
 
 

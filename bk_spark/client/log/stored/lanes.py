@@ -31,7 +31,7 @@ class Lanes:
         is_plain = self.count == 1
         if is_plain == bool(self.columns) or len(self.columns) > MAX_KEY_COLUMNS or len(self.columns) != len(self.kinds):
             remedy = f"with more than one lane there are 1 to {MAX_KEY_COLUMNS} columns, each of one kind, and none otherwise"
-            raise ConfigError("the key columns", self.columns, remedy)
+            raise ConfigError("the list of key columns", self.columns, remedy)
 
     def __str__(self) -> str:
         return f"{self.count} lanes by {', '.join(self.columns)}" if self.columns else "one lane, without a key"

@@ -21,7 +21,7 @@ from bk_spark.client.log.stored.merging import (
     filled,
     merged_fields,
 )
-from bk_spark.errors import ConfigError, SchemaMismatchError
+from bk_spark.errors import ConfigError, SchemaMismatchError, State
 from bk_spark.metadata.store import MAX_VALUE_BYTES
 
 Schema = dict[str, Any]
@@ -37,7 +37,7 @@ def encode_schema(what: str, schema: Schema) -> bytes:
     encoded = encode(schema=schema)
     if len(encoded) > MAX_VALUE_BYTES:
         remedy = f"the maximum is {MAX_VALUE_BYTES}: write fewer or shorter columns"
-        raise ConfigError(what, f"{len(encoded)} bytes long", remedy)
+        raise ConfigError(what, State(f"{len(encoded)} bytes long"), remedy)
     return encoded
 
 
@@ -56,7 +56,8 @@ def parse_schema(log: str, schema_json: str) -> Schema:
         raise ConfigError(what, schema_json[:200], "it must be the JSON of a Spark StructType (schema.json())") from None
     clash = clashing(names)
     if clash:
-        raise ConfigError(what, f"'{clash[0]}' and '{clash[1]}'", "Spark cannot tell such column names apart: rename one")
+        state = State(f"one with the columns {clash[0]!r} and {clash[1]!r}")
+        raise ConfigError(what, state, "Spark cannot tell such names apart: rename one")
     return dict(nullable)
 
 

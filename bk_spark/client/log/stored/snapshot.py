@@ -243,10 +243,11 @@ def check_version(name: str, head: Head, version: int | None) -> None:
     """Raises ConfigError for a version that does not exist, or that the log no longer keeps."""
     if version is None:
         return
+    there = f"log '{name}' has the versions {head.oldest_version} to {head.version}"
     if type(version) is not int:
-        raise ConfigError("versionAsOf", version, "it must be a whole number, without quotes")
+        raise ConfigError("versionAsOf", version, f"it must be a whole number, and {there}")
     if not 0 <= version <= head.version:
-        raise ConfigError("versionAsOf", version, f"log '{name}' has the versions {head.oldest_version} to {head.version}")
+        raise ConfigError("versionAsOf", version, there)
     if version < head.oldest_version:
         raise _too_old(name, head, "versionAsOf", version)
 

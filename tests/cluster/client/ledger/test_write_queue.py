@@ -264,11 +264,11 @@ def test_closing_a_writer_after_its_client_fails_at_once(cluster: LocalCluster) 
     writer = client.create_ledger()
     reader = client.open_ledger(writer.ledger_id, recover=False)
     client.close()
-    with pytest.raises(ConfigError, match="this client is 'closed'"):
+    with pytest.raises(ConfigError, match="this client is closed"):
         writer.append(b"x")
-    with pytest.raises(ConfigError, match="this client is 'closed'"):
+    with pytest.raises(ConfigError, match="this client is closed"):
         writer.close()
-    with pytest.raises(ConfigError, match="this client is 'closed'"):
+    with pytest.raises(ConfigError, match="this client is closed"):
         reader.read_last_add_confirmed()
 
 

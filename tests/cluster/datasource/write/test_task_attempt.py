@@ -123,7 +123,7 @@ def test_payloads_may_be_empty_and_not_null() -> None:
     holed = pa.record_batch({"payload": pa.array([b"b", None, None], pa.large_binary())})
     payloads = entry_payloads([given, holed])
     assert next(payloads).to_pylist() == [b"", b"a"]
-    with pytest.raises(ConfigError, match="in row 4 of a Spark partition is 'null': an entry may be empty, not null"):
+    with pytest.raises(ConfigError, match="in row 4 of a Spark partition is null: an entry may be empty, not null"):
         next(payloads)
 
 

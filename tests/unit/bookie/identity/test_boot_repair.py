@@ -157,7 +157,7 @@ def test_a_bookie_that_is_registered_is_not_fixed(home: Home, tmp_path: Path) ->
     home.run().end()
     register(home.store, ZNODES, BookieAddress(home.bookie_id, "somewhere", 7))
     home.lose(tmp_path / "a")
-    with pytest.raises(ConfigError, match="is 'registered at somewhere:7': stop it"):
+    with pytest.raises(ConfigError, match="is registered at somewhere:7: stop it"):
         home.fix()
     assert not (tmp_path / "a" / COOKIE_FILE).exists()
 

@@ -124,7 +124,7 @@ def test_nothing_is_formatted_for_a_root_that_is_not_initialised(tmp_path: Path)
 @pytest.mark.parametrize("name", ["missing", "empty"])
 def test_a_directory_that_is_not_formatted_has_no_id(store: MemoryStore, tmp_path: Path, name: str) -> None:
     (tmp_path / "empty").mkdir()
-    with pytest.raises(ConfigError, match="not formatted: 'bk-spark bookie format --data-dir D'"):
+    with pytest.raises(ConfigError, match=r"(not formatted|no such directory): 'bk-spark bookie format --data-dir D'"):
         bookie_id_of(tmp_path / name, store, ZNODES)
 
 
@@ -145,3 +145,14 @@ def test_a_damaged_cookie_is_damage(store: MemoryStore, tmp_path: Path) -> None:
     (tmp_path / COOKIE_FILE).write_bytes(b"")
     with pytest.raises(CorruptionError, match=str(tmp_path / COOKIE_FILE)):
         bookie_id_of(tmp_path, store, ZNODES)
+
+
+def test_a_file_in_the_place_of_a_directory_is_told_as_one(store: MemoryStore, tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_text("content")
+    for call in (lambda: make(store, file), lambda: make(store, tmp_path / "d", journal_dirs=str(file))):
+        with pytest.raises(ConfigError, match=f"'{file}': it is a file: name a directory"):
+            call()
+    with pytest.raises(ConfigError, match=f"'{file}': it is a file: name a directory"):
+        bookie_id_of(file, store, ZNODES)
+    assert file.read_text() == "content"

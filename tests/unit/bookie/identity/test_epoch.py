@@ -63,7 +63,7 @@ def test_a_disk_that_goes_back_to_a_snapshot_of_this_boot_does_not_fit_after_two
     restore()
     (found,) = home.examine().mismatches
     assert (found.is_loss, found.is_automatic) == (True, True)
-    assert "is '1, epoch 1'" in str(found.error)
+    assert "is 1, epoch 1:" in str(found.error)
     assert "was number 1, epoch 3, so" in str(found.error)
     assert "is a copy, or was restored from an older state" in str(found.error)
     home.configure(automatic_cookie_repair=True)

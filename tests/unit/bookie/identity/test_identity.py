@@ -136,7 +136,7 @@ def test_an_old_disk_whose_place_another_one_has_taken_is_refused(home: Home, tm
 def test_directories_under_another_bookies_cookie_are_refused(home: Home, tmp_path: Path) -> None:
     other = Home(tmp_path / "other", tree=home.tree)
     home.store.set(ZNODES.cookie(home.bookie_id), home.store.get(ZNODES.cookie(other.bookie_id)).value, 1)
-    with pytest.raises(ConfigError, match=f"is 'bookie {other.bookie_id} of.*give each bookie its own directory"):
+    with pytest.raises(ConfigError, match=f"is that of bookie {other.bookie_id} of.*give each bookie its own directory"):
         home.examine()
 
 
@@ -195,7 +195,7 @@ def test_disks_restored_from_a_snapshot_are_lost_disks(home: Home, tmp_path: Pat
     found = home.examine().mismatches
     assert len(found) == len(which)
     assert all(one.is_loss and one.is_automatic for one in found)
-    assert "is '1, epoch 0': the last boot of bookie" in str(found[0].error)
+    assert "is 1, epoch 0: the last boot of bookie" in str(found[0].error)
     assert "was number 2" in str(found[0].error)
 
 
@@ -221,7 +221,7 @@ def test_a_directory_without_boot_file_is_a_lost_disk(home: Home, tmp_path: Path
     (tmp_path / "b" / BOOT_FILE).unlink()
     found = the_mismatch(home)
     assert (found.is_loss, found.is_automatic) == (True, True)
-    assert "the boot number of the directory of entry_log-1 is 'missing'" in str(found.error)
+    assert "the boot number of the directory of entry_log-1 is missing" in str(found.error)
 
 
 def test_a_data_directory_that_lists_others_than_the_metadata_store_is_a_lost_disk(home: Home) -> None:

@@ -10,7 +10,7 @@ import pytest
 from bk_spark.bookie.admission import ORDERED
 from bk_spark.bookie.process.background import Administration, Background
 from bk_spark.bookie.process.disk_watch import DiskState
-from bk_spark.errors import ConfigError
+from bk_spark.errors import ConfigError, State
 from bk_spark.wire.messages import AdministerReply, AdminOperation, Status
 
 
@@ -147,7 +147,7 @@ class Limbo(Task):
 
     def give_up(self, ledger_id: int) -> None:
         if ledger_id != 7:
-            raise ConfigError("ledger", ledger_id, "limbo does not wait for it")
+            raise ConfigError(f"ledger {ledger_id}", State("not in limbo"), "bookie limbo shows what is")
         self.asked.append(f"give up {ledger_id}")
 
 

@@ -55,5 +55,5 @@ def test_a_close_that_comes_while_the_client_is_closed_ends(context: ClientConte
 
 def test_a_later_close_of_the_writer_says_that_the_client_is_closed(context: ClientContext, writer: AdvWriteHandle) -> None:
     context.close()
-    with pytest.raises(ConfigError, match="this client is 'closed'"):
+    with pytest.raises(ConfigError, match="this client is closed"):
         writer.close()

@@ -33,7 +33,7 @@ def test_a_batch_takes_all_arrays_of_bytes(kind: pa.DataType) -> None:
 def test_a_list_larger_than_an_array_of_arrow_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "MAX_BINARY_BYTES", 3)
     assert len(checked_payloads([b"abc"])) == 1
-    with pytest.raises(ConfigError, match="payloads is '4 bytes': at most 3 bytes go into one call"):
+    with pytest.raises(ConfigError, match="the size of the payloads is 4 bytes: at most 3 bytes go into one call"):
         checked_payloads([b"ab", b"cd"])
 
 
@@ -142,5 +142,5 @@ FALLING = np.array([0, 8, 2, 9], np.int64)
     ids=["view", "large", "chunks"],
 )
 def test_an_array_of_any_kind_whose_buffers_do_not_fit_together_is_refused(array: pa.Array) -> None:
-    with pytest.raises(ConfigError, match=r"payloads is 'an array of \d': its buffers do not fit together"):
+    with pytest.raises(ConfigError, match=r"payloads is an array of \d entries: its buffers do not fit together"):
         checked_payloads(array)

@@ -14,6 +14,7 @@ import pytest
 from pyarrow import parquet
 
 from bk_spark.commands.output import ProgressBar
+from bk_spark.commands.program.parser import UsageError
 from bk_spark.commands.row_files import csv_source, json_source
 from bk_spark.commands.row_files.append_files import AppendedFiles, read_files
 from bk_spark.commands.row_files.named_file import named_files
@@ -35,7 +36,7 @@ def put(tmp_path: Path) -> Folder:
 
 
 def refusal(*paths: Path, **options) -> str:
-    with pytest.raises(BookKeeperError) as refused:
+    with pytest.raises((BookKeeperError, UsageError)) as refused:
         appended(*paths, **options)
     said = str(refused.value)
     assert "\n" not in said

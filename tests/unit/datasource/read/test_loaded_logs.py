@@ -71,7 +71,7 @@ def test_names_that_differ_only_in_case_are_refused_with_both_logs() -> None:
 
 def test_a_log_that_holds_nothing_adds_no_columns_and_all_empty_ones_are_refused() -> None:
     assert columns(empty("a"), rows("b", x="integer")) == "struct<x:int>"
-    with pytest.raises(ConfigError, match="each of the logs a, b is 'empty': it holds nothing"):
+    with pytest.raises(ConfigError, match="each of the logs a, b is empty: it holds nothing"):
         columns(empty("a"), empty("b"))
 
 

@@ -94,7 +94,7 @@ def test_a_keyed_overwrite_displaces_a_leader(world):
 def test_a_compaction_keeps_the_rows_of_each_lane(world):
     a, b, c = ledger(world, 2), ledger(world, 2), ledger(world, 5)
     append(world, EIGHT, a, b, c)
-    with pytest.raises(ConfigError, match=r"the rows of each lane .*'orders' puts in the place of \{2: 20, 5: 10\}"):
+    with pytest.raises(ConfigError, match=r"the number of rows by lane .*'orders' puts in the place of \{2: 20, 5: 10\}"):
         compact(world, [a, b, c], ledger(world, 2, 10), ledger(world, 5, 20))
     compact(world, [a, b, c], ledger(world, 2, 20), ledger(world, 5, 10))
     assert [one.lane for one in world.logs.reader.snapshot("orders").ledgers] == [2, 5]

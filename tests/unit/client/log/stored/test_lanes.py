@@ -95,7 +95,7 @@ def test_a_full_page_of_lanes_fits_into_one_value() -> None:
 
 @pytest.mark.parametrize("given", [(("a",), ("string",), 1), ((), (), 2), (("a",), (), 2), (("a",) * 17, ("date",) * 17, 2)])
 def test_lanes_that_make_no_sense_cannot_be_built(given) -> None:
-    with pytest.raises(ConfigError, match="the key columns"):
+    with pytest.raises(ConfigError, match="the list of key columns"):
         Lanes(*given)
 
 
