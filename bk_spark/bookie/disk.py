@@ -291,7 +291,7 @@ class Disk:
         if not self.exists(path):
             return False
         if not path.is_dir():
-            raise ConfigError("the data directory", str(path), "it is a file: name a directory")
+            raise ConfigError("a directory of the bookie", str(path), "it is a file: name a directory")
         return True
 
     def is_open_to_others(self, path: Path) -> bool:

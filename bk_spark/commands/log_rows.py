@@ -218,11 +218,12 @@ def _append(args: argparse.Namespace) -> None:
 
 def _condition(text: str) -> str:
     """Whether its columns exist is the log's business."""
+    condition = plain_text(text)
     try:
-        parse_where("where", plain_text(text))
+        parse_where("where", condition)
     except ConfigError as problem:
-        raise argparse.ArgumentTypeError(f"{text!r}: {problem.remedy}") from None
-    return text
+        raise argparse.ArgumentTypeError(f"{condition!r}: {problem.remedy}") from None
+    return condition
 
 
 def _types(text: str) -> dict[str, pa.DataType]:

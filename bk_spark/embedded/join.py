@@ -132,14 +132,22 @@ def resolve(uri: str, used_by: int | None = None) -> str:
 
 
 def advice_for(metadata: str) -> Callable[[], str] | None:
-    """What to do when nothing answers at the URI ``metadata``, to be asked then; None unless ``resolve`` returned the URI."""
-    with _lock:
-        found = [one for one in _joined.values() if one.host.metadata == metadata]
+    """What to do when nothing answers at the URI ``metadata``, to be asked then; None unless ``resolve`` returned the URI.
+
+    It waits for nobody, so not for the lock either, which a cluster that starts may have for two minutes.
+    """
+    found = [one for one in list(_joined.values()) if one.host.metadata == metadata]
     return partial(_advice, max(found, key=lambda one: one.is_open)) if found else None
 
 
 def _advice(joined: _Joined) -> str:
     name = f"{PREFIX}{joined.directory}"
+    try:
+        joined.directory.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as problem:
+        return f"it belongs to {name}, which cannot be looked at ({problem.strerror})"
     if _inode(joined.directory) != joined.host.directory or owner_of(joined.directory) != CLUSTER:
         return f"it belonged to {name}, whose directory was removed or moved: open the cluster again where its directory is"
     if joined.is_open:

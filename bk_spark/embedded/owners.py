@@ -47,9 +47,9 @@ def owner_of(directory: Path) -> str:
 
 def refusal_of_cluster(directory: Path) -> str:
     """Why no local cluster can be in ``directory``, an absolute path, which need not exist; "" if one can be, or is."""
-    if refusal := _refusal_of_name(directory):
-        return refusal
     owner = owner_of(directory)
+    if owner != CLUSTER and (refusal := _refusal_of_name(directory)):  # one that is there has found its paths short enough
+        return refusal
     if owner not in ("", CLUSTER):
         return f"it is a data directory of {owner}: name a directory of its own for the cluster"
     for outer in directory.parents:

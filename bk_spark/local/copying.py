@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from bk_spark.embedded.owners import refusal_of_cluster
 from bk_spark.errors import ConfigError, CorruptionError
 from bk_spark.local.parts import bookies_in, check_zookeeper, whole_state
 from bk_spark.local.place import ClusterDirectory, DataDirectoryInUseError, storage_errors
@@ -39,6 +40,8 @@ def copy_cluster(source: Path, target: Path) -> None:
         raise ConfigError("the directory to copy to", str(target), "it exists: name a new one")
     if target.is_relative_to(source):
         raise ConfigError("the directory to copy to", str(target), f"it is inside of {source}: name one elsewhere")
+    if refusal := refusal_of_cluster(target):
+        raise ConfigError("the directory to copy to", str(target), refusal)
     making = target.with_name(f".{target.name}.copying-{secrets.token_hex(4)}")
     with _held(source) as place, storage_errors(target):
         state = whole_state(place)

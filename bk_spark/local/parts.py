@@ -80,6 +80,9 @@ def holds_files(path: Path) -> bool:
 
 def _may_exist(path: Path) -> bool:
     try:
-        return path.exists()
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
     except OSError:
         return True
+    return True

@@ -11,11 +11,13 @@ data: it is never moved, and the cluster goes elsewhere.
 from __future__ import annotations
 
 import logging
+import os
 from itertools import count
+from pathlib import Path
 
 from bk_spark.errors import ConfigError
 from bk_spark.local.parts import bookies_in, holds_files
-from bk_spark.local.place import ClusterDirectory, storage_errors
+from bk_spark.local.place import ClusterDirectory, config_errors, storage_errors
 from bk_spark.local.state import STATE_FILE
 
 _PATTERNS = ("zookeeper", "bookie-*")
@@ -32,7 +34,7 @@ def set_remains_aside(place: ClusterDirectory) -> None:
     found = sorted(path for pattern in _PATTERNS for path in place.inside.glob(pattern) if holds_files(path / "data"))
     if not found:
         return
-    foreign = next((path for path in found if {one.name for one in path.iterdir()} - _CONTENT), None)
+    foreign = next((path for path in found if _is_foreign(place, path)), None)
     if foreign is not None:
         remedy = f"{foreign.name!r} in it is another program's, and the cluster needs that name: name another directory"
         raise ConfigError("data_dir", str(place.path), remedy)
@@ -42,3 +44,9 @@ def set_remains_aside(place: ClusterDirectory) -> None:
         for path in found:
             path.rename(place.inside / name / path.name)
     logger.warning("what is left of a cluster that was removed was moved to %s", place.path / name)
+
+
+def _is_foreign(place: ClusterDirectory, path: Path) -> bool:
+    """Whether it holds more than a cluster puts there. Raises ConfigError if it cannot be read."""
+    with config_errors(place.path / path.name):
+        return not _CONTENT.issuperset(os.listdir(path))

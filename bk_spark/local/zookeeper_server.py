@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 import os
 import secrets
 import shutil
@@ -53,6 +54,8 @@ _ASK_S = 5.0
 _ASKED_BYTES = 65536
 """Of that answer, a few kilobytes with the class path."""
 
+logger = logging.getLogger(__name__)
+
 
 class LocalZooKeeper(LocalProcess):
     """The ZooKeeper server of a local cluster.
@@ -73,7 +76,7 @@ class LocalZooKeeper(LocalProcess):
         data = place.from_child / place.below(self._directory / "data")
         with storage_errors(self._directory / config.name):
             self._inside.mkdir(mode=0o700, exist_ok=True)
-            self._inside.chmod(0o700)  # the metadata, with all names and what is kept of passwords, are its owner's
+            self._close_to_others()
             (self._inside / "data").mkdir(exist_ok=True)
             config.write_text(zookeeper_config(data, self._host, self.port))
         name = f"bk_spark-{secrets.token_hex(8)}"
@@ -82,6 +85,14 @@ class LocalZooKeeper(LocalProcess):
         server = "org.apache.zookeeper.server.ZooKeeperServerMain"
         self._launch([*self._java, *shown, server, str(place.from_child / place.below(self._directory / config.name))])
         self._await(self._answers)
+
+    def _close_to_others(self) -> None:
+        """The metadata, with all names and what is kept of passwords, are its owner's, where the file system has rights."""
+        if self._inside.stat().st_mode & 0o077:
+            try:
+                self._inside.chmod(0o700)
+            except PermissionError as problem:
+                logger.warning("%s stays open to other users (%s)", self._directory, problem.strerror)
 
     def _is_ours(self) -> bool:
         try:

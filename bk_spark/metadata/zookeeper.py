@@ -77,6 +77,9 @@ wake-ups fit into the socket pair through which kazoo wakes its thread."""
 _CLOSE_S = 5.0
 """How long ``close`` waits for the server's answer before it cuts the connection; the session then expires by itself."""
 
+_LOOK_S = 0.1
+"""While the first connection is made, as often the names of its hosts are asked about."""
+
 _RECONNECT = KazooRetry(max_tries=-1, delay=0.05, backoff=2, max_delay=1.0)
 """Pauses between attempts: short at first, so that a restarted server is found at once, then one second."""
 
@@ -181,13 +184,13 @@ class ZooKeeperStore:
         """
         used_here()
         self._handler.deadline = time.monotonic() + timeout_s
-        unknown = self._handler.unknown_hosts(self._hosts, timeout_s)
-        if unknown:
-            raise MetadataUnavailableError(self._uri, unknown)
-        if not self._client.start_async().wait(max(self._handler.deadline - time.monotonic(), 0.0)):
-            self._handler.cut()
-            self._stop()
-            raise self._unavailable(f"no connection within {timeout_s:g} s")
+        connected = self._client.start_async()
+        unknown = self._handler.look_for_unknown(self._hosts)
+        while not connected.wait(min(_LOOK_S, max(self._handler.deadline - time.monotonic(), 0.0))):
+            if unknown or time.monotonic() >= self._handler.deadline:
+                self._handler.cut()
+                self._stop()
+                raise self._unavailable(unknown[0] if unknown else f"no connection within {timeout_s:g} s")
         self._handler.deadline = None
 
     def check_access(self, root: str) -> None:

@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 SetWatch = Callable[[Callable[["WatchedEvent"], None]], None]
 """Asks the server for one event, which calls the given function. Raises MetadataUnavailableError."""
 
+_NO_ADDRESS = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
+"""How a name server says that there is none. The second is no constant of every system."""
+
 _HANDSHAKE_S = 3.0
 """How long a server may take to open a session before the next one, or the same one again, is tried. It takes a synced
 write, tens of milliseconds; but a server that is just starting may accept a connection and forget it."""
@@ -119,12 +122,11 @@ class ZooKeeperSockets(SequentialThreadingHandler):  # type: ignore[misc]
         self._socket = super().create_connection(*args, timeout=timeout, **kwargs)
         return self._socket
 
-    def unknown_hosts(self, hosts: Sequence[str], timeout_s: float) -> str:
-        """Why none of them has an address; empty if one has, or if name servers do not say so within ``timeout_s``."""
+    def look_for_unknown(self, hosts: Sequence[str]) -> Sequence[str]:
+        """Has no element yet. It gets one, why no host has an address, once name servers say so of each of them."""
         said: list[str] = []
-        looked_up = self.spawn(lambda: said.append(_unknown_hosts(hosts)))  # nothing ends a look-up before its own time
-        looked_up.join(timeout_s)
-        return said[0] if said else ""
+        self.spawn(lambda: said.extend(filter(None, [unknown_hosts(hosts)])))  # nothing ends a look-up before its own time
+        return said
 
     def peer(self) -> str:
         """``address:port`` of the other end; empty without a connection."""
@@ -143,15 +145,20 @@ class ZooKeeperSockets(SequentialThreadingHandler):  # type: ignore[misc]
                 self._socket.shutdown(socket.SHUT_RDWR)
 
 
-def _unknown_hosts(hosts: Sequence[str]) -> str:
+def unknown_hosts(hosts: Sequence[str]) -> str:
+    """Why none of them has an address; empty if one may have. A look-up that fails for another reason is no "no"."""
     unknown = []
     for place in map(HostPort.parse, hosts):
         try:
             socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as problem:
-            if isinstance(problem, socket.gaierror) and problem.errno == socket.EAI_AGAIN:
-                return ""  # no name server answers: that is no "no"
-            unknown.append(f"the host name {place.host} has no address: {getattr(problem, 'strerror', None) or problem}")
+        except socket.gaierror as problem:
+            if problem.errno not in _NO_ADDRESS:
+                return ""
+            unknown.append(f"the host name {place.host} has no address: {problem.strerror}")
+        except UnicodeError as problem:
+            unknown.append(f"the host name {place.host} has no address: {problem}")
+        except OSError:
+            return ""
         else:
             return ""
     return "; ".join(unknown)

@@ -98,3 +98,7 @@ def test_a_refusal_of_the_rows_names_the_commands_option(
     told = capsys.readouterr().err
     assert "drop it, or add it with --merge-schema" in told
     assert "True" not in told
+
+
+def test_a_condition_is_read_as_utf_8_whatever_the_locale() -> None:
+    assert log_rows._condition("name = '\udcc3\udcbc'") == "name = 'ü'"

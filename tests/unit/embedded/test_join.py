@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -84,3 +85,14 @@ def test_whoever_gave_a_uri_of_zookeeper_is_told_to_look_after_it() -> None:
     problem = ZooKeeperStore("zk://elsewhere:2181/ledgers", "elsewhere:2181", 10.0)._unavailable("no answer for 10 s")
     assert isinstance(problem, MetadataUnavailableError)
     assert str(problem).endswith("does not answer (no answer for 10 s): check the URI, and that ZooKeeper runs there")
+
+
+def test_advice_does_not_wait_for_a_cluster_that_starts(host: Host) -> None:
+    with join._lock, ThreadPoolExecutor(1) as pool:
+        assert pool.submit(join.advice_for, "zk://elsewhere:2181/ledgers").result(30.0) is None
+
+
+def test_a_directory_that_cannot_be_looked_at_is_not_called_removed(host: Host, directory: Path) -> None:
+    directory.rename(directory.with_name("moved"))
+    directory.symlink_to(directory)  # root looks at everything but this
+    assert f"it belongs to embedded:{directory}, which cannot be looked at (Too many levels of symbolic links)" in said()

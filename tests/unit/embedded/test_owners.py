@@ -90,3 +90,11 @@ def test_a_path_that_a_part_of_the_cluster_cannot_use_is_refused_and_nothing_is_
     ):
         make(longest.with_name(longest.name + "d"))
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_cluster_in_a_directory_knows_that_its_path_is_short_enough(tmp_path: Path) -> None:
+    directory = tmp_path / "/".join(["d" * 99] * 5)
+    assert "bytes, and a local cluster's" in refusal_of_cluster(directory)
+    directory.mkdir(parents=True)
+    (directory / "cluster.json").write_text("{}")
+    assert refusal_of_cluster(directory) == ""

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -33,3 +35,17 @@ def test_a_directory_of_another_program_is_never_moved_aside(place: ClusterDirec
     with pytest.raises(ConfigError, match=f"{place.path}': 'zookeeper' in it is another program's"):
         set_remains_aside(place)
     assert [path.name for path in place.path.iterdir()] == ["zookeeper"]
+
+
+def test_what_cannot_be_read_is_named(place: ClusterDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    (place.path / "zookeeper/data/version-2").mkdir(parents=True)
+    listed = os.listdir
+
+    def refused(path: os.PathLike[str]) -> list[str]:
+        if Path(path).name == "zookeeper":
+            raise PermissionError(errno.EACCES, "Permission denied")
+        return listed(path)
+
+    monkeypatch.setattr(os, "listdir", refused)
+    with pytest.raises(ConfigError, match=rf"{place.path}/zookeeper': it cannot be used \(Permission denied\)"):
+        set_remains_aside(place)

@@ -5,7 +5,7 @@ No library is imported: a frame is known by the classes that it derives from, an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -29,6 +29,10 @@ def is_pandas(rows: Any) -> bool:
     return any(kind.__module__.partition(".")[0] == "pandas" for kind in type(rows).__mro__)
 
 
+def is_pandas_frame(rows: Any) -> bool:
+    return is_pandas(rows) and any(kind.__name__ == "DataFrame" for kind in type(rows).__mro__)
+
+
 def table_of_pandas(rows: Any) -> pa.Table:
     """The columns of a pandas DataFrame. Raises NotTakenError for an index with a name, or of other values than integers."""
     _check_index(rows.index)
@@ -45,12 +49,12 @@ def table_of_pandas(rows: Any) -> pa.Table:
 
 
 def check_described(rows: Any) -> None:
-    """Raise NotTakenError for a column of Python objects, or a name with NUL, in a frame whose ``schema`` is a mapping.
+    """Raise NotTakenError for a column of Python objects, or a name with NUL, in a frame whose ``schema`` is a mapping, or in a
+    single column with a ``name`` and a ``dtype``.
 
     The C interface of Arrow ends a name at its NUL, and Polars the whole process there. It gives objects as their addresses.
     """
-    described = getattr(rows, "schema", None)
-    for name, kind in described.items() if isinstance(described, Mapping) else ():
+    for name, kind in _described(rows):
         if str(kind) == "Object":
             raise NotTakenError(
                 f"column '{name}' holds objects of Python, which it gives as addresses in memory: convert it before"
@@ -85,10 +89,18 @@ def _check_index(index: Any) -> None:
     if named:
         which = f"its index '{', '.join(named)}' has a name"
     elif index.nlevels > 1 or (len(index) and index.dtype.kind not in "iu"):
-        which = "its index has no name, and values that are no positions"
+        which = "its index has no name, and other values than integers"
     else:
         return
     raise NotTakenError(f"{which}: make columns of it with reset_index(), or drop it with reset_index(drop=True)")
+
+
+def _described(rows: Any) -> Iterable[tuple[Any, Any]]:
+    """Names and types of the columns, as far as ``rows`` says them."""
+    described = getattr(rows, "schema", None)
+    if isinstance(described, Mapping):
+        return described.items()
+    return [(rows.name, rows.dtype)] if hasattr(rows, "name") and hasattr(rows, "dtype") else []
 
 
 def _is_taken(column: Any) -> bool:
@@ -101,7 +113,8 @@ def _is_taken(column: Any) -> bool:
 
 def _inner_names(kind: Any) -> Iterator[str]:
     """Of the fields of structs in a type of Polars."""
-    for field in getattr(kind, "fields", ()):
+    fields = getattr(kind, "fields", ())
+    for field in fields if isinstance(fields, (list, tuple)) else ():
         yield field.name
         yield from _inner_names(field.dtype)
     if (inner := getattr(kind, "inner", None)) is not None:

@@ -17,6 +17,7 @@ from bk_spark.client.log.rows.given_frames import (
     check_described,
     error_text,
     is_pandas,
+    is_pandas_frame,
     table_of_pandas,
     way_out,
 )
@@ -90,7 +91,7 @@ def _stream_of(rows: Any) -> pa.RecordBatchReader | None:
     if isinstance(rows, pa.Table):  # through the C interface its names would end at a NUL, and nobody could see it
         return rows.to_reader()
     if is_pandas(rows):
-        return table_of_pandas(rows).to_reader() if hasattr(rows, "columns") else None
+        return table_of_pandas(rows).to_reader() if is_pandas_frame(rows) else None
     if not hasattr(rows, "__arrow_c_stream__"):
         return None
     check_described(rows)

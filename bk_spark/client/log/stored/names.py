@@ -69,9 +69,8 @@ def check_log_name(name: str) -> None:
     elif name in (".", "..") or "/" in name:
         problem = "it must not be '.' or '..' nor contain '/'"
     elif forbidden := [one for one in name if one >= "\ufff0" or unicodedata.category(one) in _FORBIDDEN_CATEGORIES]:
-        problem = (
-            f"it must not contain U+{ord(forbidden[0]):04X}: ZooKeeper takes no control characters and none above U+FFEF in it"
-        )
+        code = f"U+{ord(forbidden[0]):04X}"
+        problem = f"it must not contain {code}, nor control characters, surrogates, private use, and none above U+FFEF"
     if problem is not None:
         raise ConfigError("log name", name, problem)
 

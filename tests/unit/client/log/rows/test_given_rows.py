@@ -111,7 +111,7 @@ SUMS = pd.DataFrame({"shop": ["x", "y"], "day": ["mon", "tue"], "v": [1, 2]})
         (SUMS.groupby("shop")[["v"]].sum(), "its index 'shop' has a name"),
         (SUMS.groupby(["shop", "day"]).sum(), "its index 'shop, day' has a name"),
         (Orders(SUMS).set_index("v"), "its index 'v' has a name"),
-        (pd.DataFrame({"v": [1]}, index=["x"]), "its index has no name, and values that are no positions"),
+        (pd.DataFrame({"v": [1]}, index=["x"]), "its index has no name, and other values than integers"),
         (pd.DataFrame({"v": [1]}, index=pd.to_datetime(["2026-01-01"])), "its index has no name"),
         (pd.DataFrame({"v": [1]}, index=pd.MultiIndex.from_tuples([(1, 2)])), "its index has no name"),
         (SUMS.iloc[:0].groupby("shop")[["v"]].sum(), "its index 'shop' has a name"),
@@ -136,7 +136,7 @@ def test_an_index_that_would_be_lost_is_refused_with_the_two_ways_out(frame: pd.
         pd.DataFrame({"v": pd.Series([], dtype="int64", index=pd.Index([], dtype=object))}),
     ],
 )
-def test_an_index_of_positions_is_no_column(frame: pd.DataFrame) -> None:
+def test_an_index_of_integers_without_a_name_is_no_column(frame: pd.DataFrame) -> None:
     stream = stream_of("orders", frame)
     assert stream.schema.names == ["v"]
     assert stream.read_all().column("v").to_pylist() == frame.v.tolist()
@@ -232,3 +232,16 @@ def test_a_batch_of_other_columns_than_its_reader_said_is_refused_with_both() ->
     )
     with pytest.raises(SchemaMismatchError, match="a batch has the columns 'b', 'a', the schema of its reader 'a', 'b'"):
         list(batches_of("orders", reader))
+
+
+@pytest.mark.parametrize("struct", [pl.struct("x\0y"), pl.struct(pl.col("x\0y").alias("fine"), pl.col("x\0y")).alias("s")])
+def test_a_single_column_of_polars_with_a_nul_in_a_name_is_refused(struct: pl.Expr) -> None:
+    """Polars would end the process."""
+    with pytest.raises(ConfigError, match=r"the name 'x\\x00y' holds a NUL"):
+        stream_of("orders", pl.DataFrame({"x\0y": [1]}).select(struct).to_series())
+
+
+def test_other_objects_of_pandas_than_frames_are_refused() -> None:
+    grouped = pd.DataFrame({"a": [1], "columns": [2]}).groupby("a")
+    with pytest.raises(ConfigError, match="the data for log 'orders' is 'DataFrameGroupBy': it must be"):
+        stream_of("orders", grouped)
