@@ -290,9 +290,12 @@ class Disk:
         """Whether a directory is there. Raises ConfigError if it is something else, which a user named."""
         if not self.exists(path):
             return False
-        if not path.is_dir():
+        if not self._is_directory(path):
             raise ConfigError("a directory of the bookie", str(path), "it is a file: name a directory")
         return True
+
+    def _is_directory(self, path: Path) -> bool:
+        return path.is_dir()
 
     def is_open_to_others(self, path: Path) -> bool:
         """Whether anybody but the owner has a permission for it."""

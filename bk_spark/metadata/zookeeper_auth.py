@@ -18,7 +18,7 @@ from kazoo import exceptions as kazoo_errors
 from kazoo.security import ACL, CREATOR_ALL_ACL, Permissions
 
 from bk_spark.config import ZOOKEEPER_AUTH_NAME
-from bk_spark.errors import MetadataAccessError
+from bk_spark.errors import MetadataAccessError, State
 
 REFUSED = (kazoo_errors.NoAuthError, kazoo_errors.AuthFailedError, kazoo_errors.InvalidACLError)
 """Answers of a server that refuses this session. They say nothing about what is at the path."""
@@ -39,7 +39,7 @@ def identity_options(auth: str) -> dict[str, Any]:
 
 def access_refused(uri: str, path: str, *, has_auth: bool) -> MetadataAccessError:
     """The error of a session that was refused at ``path``."""
-    given, why = ("(not shown)", "to this identity") if has_auth else (None, "without a credential")
+    given, why = (State("(not shown)"), "to this identity") if has_auth else (None, "without a credential")
     remedy = f"ZooKeeper refuses access to {path} of {uri} {why}: give the credential that the cluster was initialised with"
     return MetadataAccessError(ZOOKEEPER_AUTH_NAME, given, remedy)
 

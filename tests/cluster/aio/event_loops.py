@@ -82,6 +82,11 @@ def threads() -> set[str]:
     return {name for name in ours if not name.startswith("bk_spark-metadata")}
 
 
+def lasting_threads() -> int:
+    """How many there are without those of calls, which are started as they are needed, and stay."""
+    return sum(not name.startswith("bk_spark-call") for name in threads())
+
+
 class Ticks:
     """Counts turns of the running event loop that are not later than they should be."""
 

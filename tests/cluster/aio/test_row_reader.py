@@ -28,7 +28,7 @@ from bk_spark.config import ClientConfig
 from bk_spark.errors import BookieUnavailableError, BookKeeperError, ConfigError, NoSuchLedgerError, NoSuchLogError
 from bk_spark.local.cluster import LocalCluster
 from tests.cluster.aio import event_loops
-from tests.cluster.aio.event_loops import pending_futures, run, tasks_of_clients, threads, until
+from tests.cluster.aio.event_loops import lasting_threads, pending_futures, run, tasks_of_clients, threads, until
 from tests.cluster.live_ledgers import suspended
 
 PIECEMEAL = ClientConfig(read_batch_bytes=100_000, read_ahead_requests=2, add_batch_bytes=50_000)
@@ -94,8 +94,7 @@ def reads_under_way() -> int:
 
 
 async def under_way() -> list[int]:
-    of_calls = [name for name in threads() if not name.startswith("bk_spark-call")]  # which are started as they are needed
-    return [await tasks_of_clients(), len(of_calls), len(asyncio.all_tasks()), reads_under_way()]
+    return [await tasks_of_clients(), lasting_threads(), len(asyncio.all_tasks()), reads_under_way()]
 
 
 async def until_as(before: list[int]) -> None:

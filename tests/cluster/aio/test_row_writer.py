@@ -29,7 +29,7 @@ from bk_spark.errors import (
     SchemaMismatchError,
 )
 from bk_spark.local.cluster import LocalCluster
-from tests.cluster.aio.event_loops import Ticks, pending_futures, run, tasks_of_clients, threads, until, with_log
+from tests.cluster.aio.event_loops import Ticks, lasting_threads, pending_futures, run, tasks_of_clients, until, with_log
 from tests.cluster.live_ledgers import suspended
 
 SCHEMA = pa.schema([("id", pa.int64()), ("raw", pa.binary())])
@@ -282,7 +282,7 @@ def test_while_too_much_is_unconfirmed_calls_stand_in_line_and_the_loop_goes_on(
 
 
 async def under_way() -> list[int]:
-    return [await tasks_of_clients(), pending_futures(), len(threads()), len(asyncio.all_tasks())]
+    return [await tasks_of_clients(), pending_futures(), lasting_threads(), len(asyncio.all_tasks())]
 
 
 async def append_and_cancel(writer: bk.AsyncRowWriteHandle, cluster: LocalCluster) -> None:

@@ -23,7 +23,16 @@ from bk_spark.errors import (
     LedgerFencedError,
 )
 from bk_spark.local.cluster import LocalCluster
-from tests.cluster.aio.event_loops import Ticks, pending_futures, run, tasks_of_clients, threads, until, with_client
+from tests.cluster.aio.event_loops import (
+    Ticks,
+    lasting_threads,
+    pending_futures,
+    run,
+    tasks_of_clients,
+    threads,
+    until,
+    with_client,
+)
 from tests.cluster.live_ledgers import payloads, suspended
 
 NARROW = ClientConfig(add_batch_bytes=10_000, add_window_bytes=20_000)
@@ -134,7 +143,7 @@ async def append_and_cancel(writer: bk.AsyncWriteHandle, cluster: LocalCluster) 
 
 
 async def under_way() -> list[int]:
-    return [await tasks_of_clients(), pending_futures(), len(threads()), len(asyncio.all_tasks())]
+    return [await tasks_of_clients(), pending_futures(), lasting_threads(), len(asyncio.all_tasks())]
 
 
 def test_thousands_of_cancelled_appends_leave_nothing_and_disturb_no_other(cluster: LocalCluster) -> None:

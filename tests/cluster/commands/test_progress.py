@@ -126,5 +126,5 @@ def test_a_run_that_was_under_way_is_not_taken_for_the_one_that_was_asked_for(mo
 def test_a_run_that_failed_is_not_waited_for_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(commands, "LOOK_S", 0.0)
     monkeypatch.setattr(commands, "BEGIN_S", 0.0)
-    with pytest.raises(Exception, match="its log says why"):
+    with pytest.raises(Exception, match="the bookie's log says why"):
         _await([_step(3, is_running=False), _step(3, is_running=True), _step(3, is_running=False)])

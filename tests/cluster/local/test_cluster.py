@@ -140,7 +140,7 @@ def test_a_suspended_bookie_can_be_stopped(bookie: LocalBookie) -> None:
 
 
 def test_using_a_process_in_the_wrong_state_is_refused_by_name(bookie: LocalBookie) -> None:
-    with pytest.raises(ConfigError, match=f"bookie-1 is 'running as process {bookie.pid}'"):
+    with pytest.raises(ConfigError, match=f"bookie-1 is running as process {bookie.pid}: stop"):
         bookie.start()
     bookie.kill()
     for call in (bookie.kill, bookie.stop, bookie.suspend, bookie.resume):

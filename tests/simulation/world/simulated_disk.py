@@ -212,6 +212,9 @@ class SimulatedDisk(Disk):
         is_root = path.parent == path.parent.parent  # directories of bookies are there from the start
         return is_root or str(path) in self._names or str(path) in self.databases
 
+    def _is_directory(self, path: Path) -> bool:
+        return str(path) not in self._names and str(path) not in self.databases
+
     def claim(self, path: Path) -> None:
         """The index, for which this is, is not made of files here."""
 
