@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.ledger.read_handle import ReadHandle
-from bk_spark.config import ClientConfig
+from bk_spark.config import BookieConfig, ClientConfig
 from bk_spark.local.cluster import LocalBookie, LocalCluster
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
+from bk_spark.metadata.zookeeper import connect
 
 DEADLINE_S = 60.0
 """How long a test waits for what must come."""
+
+SESSION_S = BookieConfig().session_timeout_s
+"""After which the cluster takes a suspended bookie for gone; a third of it may be over when it is suspended."""
 
 BRISK = ClientConfig(read_timeout_s=1.0, add_timeout_s=1.5, speculative_read_s=0.2, replacement_retry_s=0.5, explicit_lac_s=0.3)
 
@@ -38,11 +43,22 @@ def killed(*bookies: LocalBookie) -> Iterator[None]:
 
 @contextmanager
 def suspended(*bookies: LocalBookie) -> Iterator[None]:
+    """Afterwards they are registered, also those whose session ended meanwhile, which register again only then."""
+    began_s = time.monotonic()
     with ExitStack() as undo:
         for bookie in bookies:
             bookie.suspend()
             undo.callback(bookie.resume)
         yield
+    if time.monotonic() - began_s > SESSION_S / 2:
+        for bookie in bookies:
+            _await_ready(bookie)
+
+
+def _await_ready(bookie: LocalBookie) -> None:
+    if bookie.pid is not None:
+        with connect(bookie._metadata_uri, connect_timeout_s=DEADLINE_S, session_timeout_s=SESSION_S) as store:
+            bookie.await_ready(store)
 
 
 def bookies_of(cluster: LocalCluster, metadata: LedgerMetadata) -> list[LocalBookie]:
