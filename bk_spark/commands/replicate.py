@@ -92,14 +92,13 @@ def _recovery_config(args: argparse.Namespace) -> AutoRecoveryConfig:
 
 def _replicate(args: argparse.Namespace) -> None:
     """Run a Spark session of its own; ``bk_spark.datasource.jobs.rereplication.replicate_with_spark`` takes an existing one."""
-    from bk_spark.datasource.jobs.rereplication import check_is_gone, replicate_with_spark
+    from bk_spark.datasource.jobs.rereplication import check_can_be_replicated, replicate_with_spark
     from bk_spark.datasource.jobs.spark_job import session
 
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     uri = metadata_uri(args)
     with bookkeeper(args) as client:
-        if not args.force:
-            check_is_gone(client, args.bookie_id)  # fail before Spark starts, which takes seconds
+        check_can_be_replicated(client, args.bookie_id, force=args.force)  # before Spark starts, which takes seconds
         config = client.config
     recovery = _recovery_config(args)
     with session(args.master, show_progress=sys.stderr.isatty()) as spark, ProgressBar() as progress:

@@ -13,7 +13,6 @@ Ref: docs/rules.md, protocol rules 53 to 56; situations 40 and 76.
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -30,7 +29,7 @@ from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import ClientConfig
 from bk_spark.datasource.jobs.spark_job import SparkJob
 from bk_spark.errors import ConfigError
-from bk_spark.metadata.store import NoNodeError
+from bk_spark.metadata.store import find
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,16 +78,26 @@ def replicate_with_spark(
     """
     plan = _Plan(metadata_uri, bookie_id, config or ClientConfig(), recovery or AutoRecoveryConfig())
     with BookKeeper(metadata_uri, plan.config) as client:
-        if not force:
-            check_is_gone(client, bookie_id)
+        check_can_be_replicated(client, bookie_id, force=force)
         return _Replication(spark, client, plan, tell).run()
 
 
-def check_is_gone(client: BookKeeper, bookie_id: str) -> None:
-    """Raises ConfigError if the bookie is registered."""
-    if any(bookie.bookie_id == bookie_id for bookie in client.list_bookies()):
+def check_can_be_replicated(client: BookKeeper, bookie_id: str, *, force: bool) -> None:
+    """Raises ConfigError for a bookie that is registered, unless it is forced, and for an unknown one.
+
+    A mistyped id must not look like a bookie that no ledger needs.
+    """
+    what = "the bookie to re-replicate"
+    if not force and any(bookie.bookie_id == bookie_id for bookie in client.list_bookies()):
         remedy = "it is registered and serves what it holds: decommission it, or stop it first, or force it"
-        raise ConfigError("the bookie to re-replicate", bookie_id, remedy)
+        raise ConfigError(what, bookie_id, remedy)
+    store, znodes = client.metadata_store, client.znodes
+    if find(store, znodes.cookie(bookie_id)) is not None:
+        return
+    found = ledgers_naming(store, znodes, bookie_id, lambda _: None)
+    if not found.shares and not found.unreadable:
+        remedy = "no ledger names it and it has no cookie: see 'bk-spark bookie list' and 'bk-spark ledger show ID'"
+        raise ConfigError(what, bookie_id, remedy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +133,6 @@ class _Replication:
 
     def run(self) -> ReplicationReport:
         found, standstills = self._naming(), 0
-        if not found.shares:
-            self._check_is_known(found)
         while found.shares:
             is_locked = self._run_round(found)
             if is_locked:
@@ -159,16 +166,6 @@ class _Replication:
         self._problems = {row.ledger_id: row.problem for row in rows if not row.is_whole}
         self._tell("ledgers", self._report.ledgers, self._report.ledgers + len(self._problems))
         return any(row.is_locked for row in rows)
-
-    def _check_is_known(self, found: LedgersNaming) -> None:
-        """Raises ConfigError for an unknown bookie: a mistyped id must not look like a bookie that no ledger needs."""
-        if found.unreadable:
-            return
-        with contextlib.suppress(NoNodeError):
-            self._client.metadata_store.get(self._client.znodes.cookie(self._plan.bookie_id))
-            return
-        remedy = "no ledger names it and it has no cookie: see 'bk-spark bookie list' and 'bk-spark ledger show ID'"
-        raise ConfigError("the bookie to re-replicate", self._plan.bookie_id, remedy)
 
 
 def _ids(found: LedgersNaming) -> set[int]:

@@ -13,6 +13,7 @@ from bk_spark.cli import main
 from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import ClientConfig
+from bk_spark.datasource.jobs import spark_job
 from bk_spark.datasource.jobs.rereplication import ReplicationReport, replicate_with_spark
 from bk_spark.errors import ConfigError
 from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, LocalBookie, LocalCluster
@@ -168,3 +169,16 @@ def test_the_command_copies_with_spark_and_says_what_it_did(
     assert (record["bookie_id"], record["ledgers"], record["problems"]) == (lost.bookie_id, len(named), [])
     assert _naming(client, lost.bookie_id) == []
     assert {ledger_id: _read(client, ledger_id) for ledger_id in written} == written
+
+
+def test_the_command_refuses_an_unknown_bookie_before_spark_starts(
+    own_cluster: LocalCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark takes seconds to start, and prints lines of its own."""
+
+    def started(*_: object, **__: object) -> None:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(spark_job, "session", started)
+    assert main(["replicate", "nobody", "--force", "--metadata", own_cluster.metadata_uri]) == 1
+    assert capsys.readouterr().err.startswith("bk-spark: the bookie to re-replicate is 'nobody': no ledger names it")
