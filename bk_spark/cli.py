@@ -59,6 +59,10 @@ def _command(arguments: Sequence[str] | None, signals: Signals) -> int:
         why = failed.problem.strerror
         say(f"bk-spark: what is printed cannot be written: {why} (if it was to change something, it has)")
         return 1
+    except Exception:  # a library may put an error of its own in the place of the signal's
+        if signals.taken is None:
+            raise
+        return SIGNALLED + signals.taken
 
 
 def _run(args: argparse.Namespace, signals: Signals | None = None) -> int:
@@ -74,7 +78,7 @@ def _run(args: argparse.Namespace, signals: Signals | None = None) -> int:
         return 2
     except BookKeeperError as problem:
         if signals is not None and signals.taken is not None:  # what a signal cut off failed for it
-            return SIGNALLED + signals.taken
+            raise
         if getattr(args, "log_json", False):
             logger.error("%s", problem)
         else:

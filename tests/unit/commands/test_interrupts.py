@@ -70,13 +70,16 @@ def test_a_signal_ends_a_command_with_its_own_code_after_the_command_has_tidied_
     assert tidied == [True]
 
 
-def test_what_fails_because_a_signal_cut_it_off_is_no_failure_of_its_own(heard, running, capsys) -> None:
+@pytest.mark.parametrize("error", [ConfigError("ledger", 7, "it cannot be deleted"), SystemError("error return without one")])
+def test_what_fails_because_a_signal_cut_it_off_is_no_failure_of_its_own(heard, running, capsys, error: Exception) -> None:
+    """A library may put its own error in the place of the signal's."""
+
     def handler(_):
         try:
             os.kill(os.getpid(), signal.SIGTERM)
             signal.pause()
         except KeyboardInterrupt:
-            raise ConfigError("ledger", 7, "it cannot be deleted") from None
+            raise error from None
 
     assert running(handler) == 128 + signal.SIGTERM
     assert capsys.readouterr().err == ""
