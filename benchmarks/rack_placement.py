@@ -14,6 +14,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from bk_spark.client.protocol.placement.choose_bookies import Candidate, Terms, choose_ensemble, choose_replacements
 
@@ -24,24 +25,31 @@ MAX_ORDERS = 50_000
 """A bound that is not reached is checked against all orders, if these are not more."""
 
 
+class Spans(NamedTuple):
+    """The racks that write sets span: that of the write set with fewest counts before the sum."""
+
+    fewest: int
+    total: int
+
+
 @dataclass(slots=True)
 class Counts:
     """Of ensembles, or of replacements."""
 
     chosen: int = 0
     fewer: int = 0
-    """Those with a write set sum below what is possible."""
+    """Those that span less than what is possible."""
     unproved: int = 0
     """Those below a bound of which it is not known whether it can be reached."""
     racks: int = 0
     possible: int = 0
 
-    def add(self, racks: int, possible: int, *, is_proved: bool) -> None:
+    def add(self, used: Spans, possible: Spans, *, is_proved: bool) -> None:
         self.chosen += 1
-        self.racks += racks
-        self.possible += possible
-        self.fewer += racks < possible and is_proved
-        self.unproved += racks < possible and not is_proved
+        self.racks += used.total
+        self.possible += possible.total
+        self.fewer += used < possible and is_proved
+        self.unproved += used < possible and not is_proved
 
 
 @dataclass(slots=True)
@@ -54,28 +62,28 @@ class Found:
     """The same, of clusters in which no rack has to take more than its share: racks are twice as many as copies."""
 
 
-def racks_of(racks: Sequence[str], write_quorum: int) -> int:
-    """The sum of the racks that write sets span."""
+def spans_of(racks: Sequence[str], write_quorum: int) -> Spans:
     size = len(racks)
     starts = range(1 if size == write_quorum else size)
-    return sum(len({racks[(start + k) % size] for k in range(write_quorum)}) for start in starts)
+    each = [len({racks[(start + k) % size] for k in range(write_quorum)}) for start in starts]
+    return Spans(min(each), sum(each))
 
 
 def bound_of(racks: Sequence[str], size: int, write_quorum: int) -> int:
-    """No ensemble spans more: m slots of a rack are in m times Qw write sets at most, and in all E."""
+    """No ensemble's write sets span more in all: m slots of a rack are in m times Qw write sets at most, and in all E."""
     worth = [min(size, (m + 1) * write_quorum) - min(size, m * write_quorum) for n in Counter(racks).values() for m in range(n)]
     total = sum(sorted(worth, reverse=True)[:size])
     return total // size if size == write_quorum else total
 
 
-def best_order(racks: Sequence[str], size: int, write_quorum: int) -> int | None:
+def best_order(racks: Sequence[str], size: int, write_quorum: int) -> Spans | None:
     """By trying all; None if these are too many."""
     kinds = sorted(set(racks))
     if len(kinds) ** size > MAX_ORDERS:
         return None
     supply = Counter(racks)
     orders = (order for order in itertools.product(kinds, repeat=size) if not Counter(order) - supply)
-    return max(racks_of(order, write_quorum) for order in orders)
+    return max(spans_of(order, write_quorum) for order in orders)
 
 
 def cluster_of(chance: random.Random) -> list[Candidate]:
@@ -103,14 +111,15 @@ def look_at(candidates: Sequence[Candidate], chance: random.Random, found: Found
     there = usable(candidates, size)
     racks = [one.rack for one in there]
     bound, load = bound_of(racks, size, write_quorum), Counter(dict.fromkeys((one.bookie_id for one in there), 0))
-    exact: int | None = None
+    exact: Spans | None = None
     for number in range(ENSEMBLES):
         ensemble = choose_ensemble(candidates, size, Terms(write_quorum), chance.randrange).bookies
         load.update(ensemble)
-        used = racks_of([rack[one] for one in ensemble], write_quorum)
-        if used < bound and exact is None:
+        used = spans_of([rack[one] for one in ensemble], write_quorum)
+        if used.total < bound and exact is None:
             exact = best_order(racks, size, write_quorum)
-        found.ensembles.add(used, bound if exact is None else exact, is_proved=used >= bound or exact is not None)
+        possible = Spans(used.fewest, bound) if exact is None else exact
+        found.ensembles.add(used, possible, is_proved=used.total >= bound or exact is not None)
         if number % 4 == 0:
             replace_some(candidates, ensemble, write_quorum, chance, found.replacements)
     spread = max(load.values()) / (sum(load.values()) / len(load))
@@ -134,8 +143,8 @@ def replace_some(
     after = [rack[one] for one in ensemble]
     for slot, bookie_id in chosen.bookies:
         after[slot] = rack[bookie_id]
-    possible = max(racks_of(one, write_quorum) for one in _all_after(ensemble, slots, free, rack))
-    counts.add(racks_of(after, write_quorum), possible, is_proved=True)
+    possible = max(spans_of(one, write_quorum) for one in _all_after(ensemble, slots, free, rack))
+    counts.add(spans_of(after, write_quorum), possible, is_proved=True)
 
 
 def _all_after(
