@@ -69,7 +69,7 @@ class Conversion:
         if self._is_plain and batch.num_rows and is_valid(batch):  # one step for what takes several for each column
             return batch
         before = batch.columns
-        given = [_renewed(column) if column.type.num_fields or not batch.num_rows else column for column in before]
+        given = [_renewed(column) if _has_children(column.type) or not batch.num_rows else column for column in before]
         columns = [self._column(column, field) for column, field in zip(given, self.stored, strict=True)]
         is_same = self._fits and all(new is old for new, old in zip(columns, before, strict=True))
         stored = batch if is_same else pa.RecordBatch.from_arrays(columns, schema=self.stored)
@@ -85,6 +85,10 @@ class Conversion:
         except pa.ArrowException as problem:
             remedy = f"it cannot be stored as {field.type} without loss ({problem}): cast or round the column before"
             raise ConfigError(_value_of(self._log, field.name), str(column.type), remedy) from None
+
+
+def _has_children(kind: pa.DataType) -> bool:
+    return bool(kind.num_fields or of.is_dictionary(kind))
 
 
 def _has_more_than_numbers(kind: pa.DataType) -> bool:

@@ -29,6 +29,10 @@ def renewed(column: pa.Array) -> pa.Array:
         if all(new is old for new, old in zip(parts, before, strict=True)):
             return column
         return _around(column, pa.StructArray.from_arrays(parts, fields=[kind.key_field, kind.item_field]), 2)
+    if of.is_dictionary(kind):
+        dictionary = column.dictionary
+        new = renewed(dictionary)
+        return column if new is dictionary else _with_dictionary(column, new)
     buffers = next((count for is_one, count in _LISTS if is_one(kind)), 0)
     if not buffers:
         return column
@@ -53,6 +57,11 @@ _LISTS = (
     (of.is_large_list_view, 3),
 )
 """Kinds of lists, and how many buffers of its own each has."""
+
+
+def _with_dictionary(column: pa.DictionaryArray, dictionary: pa.Array) -> pa.DictionaryArray:
+    """Whether the indices are in it is not looked at here."""
+    return pa.DictionaryArray.from_arrays(column.indices, dictionary, ordered=column.type.ordered, safe=False)
 
 
 def _around(column: pa.Array, child: pa.Array, buffers: int) -> pa.Array:

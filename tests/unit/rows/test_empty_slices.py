@@ -60,3 +60,12 @@ def test_a_map_whose_items_are_an_empty_slice_of_views_can_be_copied_and_read() 
     found = in_own_memory(Conversion("orders", batch.schema).of(batch))
     found.validate(full=True)
     assert found.to_pylist() == [{"c": []}]
+
+
+def test_a_dictionary_of_what_is_empty_inside_can_be_copied_and_read() -> None:
+    values = pa.StructArray.from_arrays([VIEWS], names=["m"])
+    column = pa.DictionaryArray.from_arrays(pa.array([0, 0], pa.int8()), values)
+    [batch] = pa.RecordBatchReader.from_stream(pa.table({"c": column}))
+    found = in_own_memory(Conversion("orders", batch.schema).of(batch))
+    found.validate(full=True)
+    assert found.to_pylist() == [{"c": {"m": []}}] * 2
