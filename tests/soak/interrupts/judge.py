@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-DEADLINE_S = 5.0
+DEADLINE_S = 20.0
 
 
 class FoundError(AssertionError):
