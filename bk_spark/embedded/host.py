@@ -19,7 +19,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from bk_spark.embedded.join import HOST, START_S, STATE_FILE, greeted, read_host
-from bk_spark.embedded.turn import Turn
+from bk_spark.embedded.turn import Turn, takes_part
 from bk_spark.embedded.users import Users
 from bk_spark.errors import BookKeeperError, ConfigError, StorageError
 from bk_spark.local.cluster import LocalCluster, uri_in_use
@@ -93,11 +93,13 @@ def _cluster(directory: Path) -> LocalCluster | None:
 
 def _patience_s(directory: Path) -> float:
     host = read_host(directory)
-    return SUSPENDED_S if host is not None and _is_suspended(host.pid) else OTHER_HOST_S
+    return SUSPENDED_S if host is not None and _is_suspended(host.pid, directory) else OTHER_HOST_S
 
 
-def _is_suspended(pid: int) -> bool:
-    """False where the system does not tell."""
+def _is_suspended(pid: int, directory: Path) -> bool:
+    """Of the directory's host. False where the system does not tell."""
+    if not takes_part(pid, directory):
+        return False
     try:
         _, _, behind_name = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")
     except OSError:
@@ -110,7 +112,7 @@ def _other_host(directory: Path) -> str:
     if host is None:
         return "another process starts or ends its cluster, which takes too long: try again"
     problem = f"its host, process {host.pid}, "
-    if _is_suspended(host.pid):
+    if _is_suspended(host.pid, directory):
         return f"{problem}is suspended: continue it ('kill -CONT {host.pid}'), or end it ('kill -9 {host.pid}')"
     return f"{problem}does not answer: try again"
 

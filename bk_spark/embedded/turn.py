@@ -33,6 +33,25 @@ def is_hosted_elsewhere(directory: Path) -> bool:
     return False
 
 
+def takes_part(pid: int, directory: Path) -> bool:
+    """Whether a process has the file of turns open, as the host has. Its number is no sign: another process may have it by now.
+
+    False where the system does not tell.
+    """
+    try:
+        turn = os.stat(directory / TURN_FILE)
+        return any(os.path.samestat(turn, found) for found in map(_stat, Path(f"/proc/{pid}/fd").iterdir()) if found)
+    except OSError:
+        return False
+
+
+def _stat(path: Path) -> os.stat_result | None:
+    try:
+        return path.stat()
+    except OSError:  # closed meanwhile
+        return None
+
+
 def _numbers(descriptor: int) -> tuple[int, int]:
     found = os.fstat(descriptor)
     return found.st_dev, found.st_ino

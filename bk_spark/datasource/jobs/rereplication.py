@@ -92,9 +92,10 @@ def check_can_be_replicated(client: BookKeeper, bookie_id: str, *, force: bool) 
         remedy = "it is registered and serves what it holds: decommission it, or stop it first, or force it"
         raise ConfigError(what, bookie_id, remedy)
     store, znodes = client.metadata_store, client.znodes
+    store.sync(znodes.root)
     if find(store, znodes.cookie(bookie_id)) is not None:
         return
-    found = ledgers_naming(store, znodes, bookie_id, lambda _: None)
+    found = ledgers_naming(store, znodes, bookie_id, lambda _: None, limit=1)
     if not found.shares and not found.unreadable:
         remedy = "no ledger names it and it has no cookie: see 'bk-spark bookie list' and 'bk-spark ledger show ID'"
         raise ConfigError(what, bookie_id, remedy)

@@ -20,6 +20,7 @@ import pytest
 
 from bk_spark import BookKeeper, ConfigError
 from bk_spark.embedded import host, join, users
+from bk_spark.embedded.turn import TURN_FILE
 from bk_spark.errors import ProcessFailedError
 from bk_spark.local import repair
 from bk_spark.local.cluster import LocalCluster
@@ -378,13 +379,22 @@ def test_another_machine_is_told_to_use_a_real_cluster(tmp_path: Path, monkeypat
         join.resolve(uri)
 
 
-def test_a_suspended_process_is_known_as_such() -> None:
-    with subprocess.Popen(["sleep", "60"]) as sleeper:
+def test_a_suspended_host_is_known_by_what_it_holds_open_not_by_its_number(tmp_path: Path) -> None:
+    turn = tmp_path / TURN_FILE
+    turn.touch()
+    with (
+        turn.open() as file,
+        subprocess.Popen(["sleep", "60"], pass_fds=[file.fileno()]) as its_host,
+        subprocess.Popen(["sleep", "60"]) as another,
+    ):
         try:
-            assert not host._is_suspended(sleeper.pid)
-            sleeper.send_signal(signal.SIGSTOP)
-            os.waitid(os.P_PID, sleeper.pid, os.WSTOPPED)
-            assert host._is_suspended(sleeper.pid)
+            assert not host._is_suspended(its_host.pid, tmp_path)
+            for process in (its_host, another):
+                process.send_signal(signal.SIGSTOP)
+                os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+            assert host._is_suspended(its_host.pid, tmp_path)
+            assert not host._is_suspended(another.pid, tmp_path)
         finally:
-            sleeper.kill()
-    assert not host._is_suspended(sleeper.pid)
+            its_host.kill()
+            another.kill()
+    assert not host._is_suspended(its_host.pid, tmp_path)

@@ -129,7 +129,7 @@ def test_a_host_that_is_suspended_is_told_after_a_minute(
     inode = tmp_path.stat()
     told = {"port": 1, "token": "t", "metadata": "zk://x:1/ledgers", "directory": [inode.st_dev, inode.st_ino], "refused": []}
     (tmp_path / "embedded.json").write_text(json.dumps({**told, "pid": 77}))
-    monkeypatch.setattr(host, "_is_suspended", lambda pid: pid == 77)
+    monkeypatch.setattr(host, "_is_suspended", lambda pid, _: pid == 77)
     monkeypatch.setattr(host, "greeted", lambda _: None)
     with pytest.raises(ConfigError, match=r"process 77, is suspended: continue it \('kill -CONT 77'\), or end it"):
         host._cluster(tmp_path)

@@ -1,37 +1,22 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import pytest
 
 from bk_spark.errors import ConfigError
 from bk_spark.local.copying import accept_copy, copy_cluster
-from bk_spark.local.place import ClusterDirectory
-from bk_spark.local.state import ClusterState, read_state, write_state
+from tests.unit.local.stopped_cluster import put_state, state_of
 
 
 def cluster_in(path: Path, *, mark: str = "", in_use: bool = False) -> Path:
     """A stopped cluster, as far as a copy looks at it. Without ``mark`` it is its own."""
     path.mkdir()
-    place = ClusterDirectory(path)
-    locks = place.lock()
-    write_state(place, ClusterState(2181, (3181,), mark=mark or place.mark, in_use=in_use))
+    put_state(path, (3181,), mark=mark, in_use=in_use)
     (path / "bookie-1").mkdir()
     (path / "bookie-1" / "rows").write_text("row")
-    for lock in locks:
-        os.close(lock)
-    place.close()
     return path
-
-
-def state_of(path: Path) -> ClusterState:
-    place = ClusterDirectory(path)
-    try:
-        return read_state(place)
-    finally:
-        place.close()
 
 
 def test_a_copy_has_the_files_and_says_where_it_comes_from(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from pathlib import Path
 
@@ -12,8 +11,8 @@ from bk_spark.errors import ConfigError, CorruptionError
 from bk_spark.local.copying import accept_copy, copy_cluster
 from bk_spark.local.parts import whole_state
 from bk_spark.local.place import ClusterDirectory
-from bk_spark.local.state import ClusterState, read_state, write_state
 from tests.unit.embedded.test_owners import COOKIE, put
+from tests.unit.local.stopped_cluster import put_state, state_of
 
 
 @pytest.fixture
@@ -23,12 +22,7 @@ def directory(tmp_path: Path) -> Path:
     for number in range(1, 5):
         put(path / f"bookie-{number}/data/cookie", COOKIE)
     put(path / "zookeeper/data/version-2/log.1", b"metadata")
-    place = ClusterDirectory(path)
-    locks = place.lock()
-    write_state(place, ClusterState(2181, (3181, 3182, 3183, 3184), mark=place.mark))
-    for lock in locks:
-        os.close(lock)
-    place.close()
+    put_state(path, (3181, 3182, 3183, 3184))
     return path
 
 
@@ -37,14 +31,6 @@ def start(path: Path) -> None:
     place = ClusterDirectory(path)
     try:
         whole_state(place)
-    finally:
-        place.close()
-
-
-def state_of(path: Path) -> ClusterState:
-    place = ClusterDirectory(path)
-    try:
-        return read_state(place)
     finally:
         place.close()
 
