@@ -97,16 +97,18 @@ class ClusterLog:
         """Spark takes what it would hand over itself: the stored form, and in one chunk.
 
         Its ``createDataFrame`` ends at the first empty chunk, and drops the rows behind it.
+        It does not take some lists with nulls.
         """
         try:
             conversion = Conversion(self._name, table.schema)
             stored = pa.Table.from_batches([conversion.of(batch) for batch in table.to_batches()], conversion.stored)
         except ConfigError:
             stored = table.slice(0, 0)
-        if not stored.num_rows:
+        frame = self._ways.frame_of(stored.combine_chunks()) if stored.num_rows else None
+        if frame is None:
             self._append("create", table, merge=merge)
-            return
-        self._ways.write_frame(self._name, stored.combine_chunks(), merge=merge)
+        else:
+            self._ways.write_frame(self._name, frame, merge=merge)
 
     def _append_file(self, form: str, table: pa.Table, *, merge: bool) -> None:
         """As two files, whose rows follow one another."""

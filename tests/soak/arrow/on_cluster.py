@@ -49,7 +49,9 @@ def _spark() -> Iterator[Any]:
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.python.unix.domain.socket.enabled", "true").config("spark.sql.timeType.enabled", "true")
-    session = builder.config("spark.sql.session.timeZone", "UTC").getOrCreate()
+    # Else createDataFrame takes Arrow's timestamps without a time zone for those with one.
+    builder = builder.config("spark.sql.timestampType", "TIMESTAMP_NTZ").config("spark.sql.session.timeZone", "UTC")
+    session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     try:
         yield session

@@ -76,8 +76,14 @@ class Ways:
         found: pa.Table = reader.load(log).toArrow()
         return found
 
-    def write_frame(self, log: str, rows: pa.Table, *, merge: bool) -> None:
-        frame = self.spark.createDataFrame(rows)
+    def frame_of(self, rows: pa.Table) -> Any:
+        """A data frame of Spark; None where Spark cannot make one."""
+        try:
+            return self.spark.createDataFrame(rows)
+        except pa.ArrowNotImplementedError:
+            return None
+
+    def write_frame(self, log: str, frame: Any, *, merge: bool) -> None:
         writer = frame.write.format("bookkeeper").option("metadata", self.uri).option("mergeSchema", str(merge).lower())
         try:
             writer.mode("append").save(log)

@@ -22,6 +22,8 @@ TYPES = {
     "day": ("date", pa.date32()),
     "extra": ("bigint", pa.int64()),
 }
+TYPES |= {f"x{name}": kind for name, kind in TYPES.items()}
+"""The columns of files, and of those of something else."""
 FORMS = ("parquet", "arrow", "arrows", "csv", "tsv", "json", "csv.gz", "jsonl.gz")
 TEXTS = ("csv", "tsv", "json", "csv.gz", "jsonl.gz")
 OF_FORMS = {
@@ -101,11 +103,15 @@ def types_option(files: list[DrawnFile]) -> str:
 
 def _drawn(chance: random.Random, path: Path, form: str, columns: list[str], flaw: str | None) -> DrawnFile:
     rows = [{name: _value(chance, name) for name in columns} for _ in range(chance.randint(1, 40))]
+    if flaw == "stranger" and form not in TEXTS:  # it knows its types, so the log may gain its columns
+        flaw = None
+        rows = [{f"x{name}": value for name, value in row.items()} for row in rows]
+        columns = list(rows[0])
     drawn = DrawnFile(path, form, tuple(columns), tuple(tuple(row.items()) for row in rows), flaw)
     if flaw == "missing":
         return drawn
     if flaw == "stranger":
-        rows = [{f"x{name}": value for name, value in row.items()} for row in rows]
+        rows = [{f"y{name}": value for name, value in row.items()} for row in rows]
     if flaw == "other case":
         rows = [{**row, "ID": 1} for row in rows]
     if flaw == "bad value":

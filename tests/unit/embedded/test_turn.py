@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bk_spark.embedded import host
+from bk_spark.embedded import host, join
 from bk_spark.embedded.join import HostFile
 from bk_spark.embedded.turn import TURN_FILE, Turn
 from bk_spark.errors import ConfigError
@@ -141,6 +141,19 @@ def test_a_host_that_serves_meanwhile_is_left_to_it(
 ) -> None:
     other.take()
     monkeypatch.setattr(host, "greeted", lambda _: "joined" if clock.now_s > 1010.0 else None)
+    assert host._cluster(tmp_path) is None
+
+
+def test_a_host_that_is_too_busy_to_greet_in_time_is_asked_again(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, other: Turn
+) -> None:
+    other.take()
+
+    def greeted(_: Path) -> str | None:
+        clock.now_s += join.GREETING_S
+        return "joined" if clock.now_s > 1030.0 else None
+
+    monkeypatch.setattr(host, "greeted", greeted)
     assert host._cluster(tmp_path) is None
 
 
