@@ -154,7 +154,8 @@ class AsyncRowWriteHandle(AsyncClosedAfterBlock):
     def _taken(self, rows: Any) -> Any:
         """Rows in memory that nobody else changes, as far as that takes no long; an error, for the coroutine to raise."""
         try:
-            return self._leader.form.of(rows) if _are_few(rows) else taken_rows(rows)
+            taken = None if _are_few(rows) else taken_rows(rows)
+            return self._leader.form.of(rows) if taken is None else taken
         except Exception as problem:
             return problem
 

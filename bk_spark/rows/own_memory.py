@@ -7,6 +7,7 @@ statistics and the rows of an entry are then of the same values, too. The copy t
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -18,10 +19,15 @@ def in_own_memory(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def taken_rows(rows: Any) -> Any:
-    """Arrow data in memory, of any types, as a copy; all else as it is."""
+    """Arrow data in memory as a copy; all else as it is. None: Arrow cannot copy it, and it is to be converted at once.
+
+    Of a dictionary of an extension type Arrow writes a stream that it does not read.
+    """
     if not isinstance(rows, (pa.RecordBatch, pa.Table)):
         return rows
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, rows.schema) as stream:
-        stream.write(rows)
-    return pa.ipc.open_stream(sink.getvalue()).read_all()
+    with suppress(pa.ArrowException, OSError):
+        with pa.ipc.new_stream(sink, rows.schema) as stream:
+            stream.write(rows)
+        return pa.ipc.open_stream(sink.getvalue()).read_all()
+    return None

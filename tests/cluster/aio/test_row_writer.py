@@ -184,6 +184,17 @@ def test_a_leader_takes_rows_in_many_forms_and_keeps_the_order_of_the_calls(clus
     with_log(cluster, log, test)
 
 
+def test_a_leader_takes_dictionaries_of_an_extension_type_which_arrow_cannot_copy(cluster: LocalCluster, log: Log) -> None:
+    async def test(client: bk.AsyncBookKeeper, same: bk.AsyncLog) -> None:
+        values = pa.ExtensionArray.from_storage(pa.json_(), pa.array(["1", "{}"]))
+        column = pa.DictionaryArray.from_arrays([0, 1, None], values)
+        async with await same.open_row_writer(pa.schema([("c", pa.string())])) as writer:
+            await writer.append(pa.table({"c": column}))
+        assert log.read_rows().read_all().to_pylist() == [{"c": "1"}, {"c": "{}"}, {"c": None}]
+
+    with_log(cluster, log, test)
+
+
 def test_rows_wait_for_others_no_longer_than_asked_and_a_flush_ends_the_wait(cluster: LocalCluster, log: Log) -> None:
     async def test(client: bk.AsyncBookKeeper, same: bk.AsyncLog) -> None:
         async with await same.open_row_writer(SCHEMA, max_delay_s=3600) as writer:

@@ -113,3 +113,8 @@ def test_rows_of_types_that_are_converted_later_are_taken_as_they_are(kind: pa.D
     table = pa.table({"item": pa.chunked_array([["a", None], ["b"]]).cast(kind)})
     assert taken_rows(table).equals(table)
     assert taken_rows(table.to_batches()[0]).to_pylist() == [{"item": "a"}, {"item": None}]
+
+
+def test_rows_that_arrow_cannot_copy_are_for_the_caller_to_convert() -> None:
+    values = pa.ExtensionArray.from_storage(pa.json_(), pa.array(["1", "{}"]))
+    assert taken_rows(pa.table({"item": pa.DictionaryArray.from_arrays([0, 1, 0], values)})) is None
