@@ -94,7 +94,8 @@ class CallFuture(Future[Any]):
 
     def result(self, timeout: float | None = None) -> Any:
         """As that of the standard library. Raises ConfigError in a forked process, where nobody answers."""
-        self._await(timeout)
+        if self._state != states.FINISHED:
+            self._await(timeout)
         if self._exception is None:
             return self._result
         try:
@@ -104,7 +105,8 @@ class CallFuture(Future[Any]):
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """As ``result``."""
-        self._await(timeout)
+        if self._state != states.FINISHED:
+            self._await(timeout)
         return self._exception
 
     def add_done_callback(self, call: Callable[[Any], object]) -> None:

@@ -217,9 +217,14 @@ class ClientContext:
             listing.add_done_callback(self._forget_failed)
         return await asyncio.shield(listing)
 
+    @property
+    def most_apache_bytes(self) -> int:
+        """The largest payload that a bookie of Apache's takes."""
+        return self._framing.most_payload_bytes
+
     def check_payload_size(self, nbytes: int, ensemble: Iterable[str]) -> None:
         """Raise EntryTooLargeError for a payload that a bookie of the ensemble would not take. Any thread may call this."""
-        most = self._framing.most_payload_bytes
+        most = self.most_apache_bytes
         if nbytes > most and not self._apaches.isdisjoint(ensemble):
             raise EntryTooLargeError(nbytes, most)
 

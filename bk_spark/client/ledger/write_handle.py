@@ -17,6 +17,7 @@ from bk_spark.client.ledger.payloads import CheckedPayloads, Payload, Payloads, 
 from bk_spark.client.ledger.write_queue import WriteQueue
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.limits import AddLimits
+from bk_spark.config import MAX_ENTRY_BYTES
 from bk_spark.errors import BookKeeperError, ConfigError, LedgerClosedError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
@@ -102,9 +103,13 @@ class LedgerWriter:
     def __init__(self, context: ClientContext, machine: AddEntries) -> None:
         self._context = context
         self._machine = machine
+        self._small_bytes = min(MAX_ENTRY_BYTES, context.most_apache_bytes)
+        """Every bookie takes a payload of so many bytes."""
 
     def _checked(self, payload: object) -> bytes:
         """Raises ConfigError, EntryTooLargeError."""
+        if type(payload) is bytes and len(payload) <= self._small_bytes:
+            return payload  # most are, and need no further look
         checked = checked_payload(payload)
         self._context.check_payload_size(len(checked), self.metadata.fragments[-1].ensemble)
         return checked

@@ -55,7 +55,7 @@ class Resources:
         if _threads() == self._threads and _descriptors() == self._descriptors:
             return
         gc.collect()
-        until(lambda: _threads() <= self._threads, lambda: f"{name}: {_threads()} threads, not {self._threads}")
+        until(lambda: _threads() <= self._threads, lambda: f"{name}: {_threads()} threads, not {self._threads} ({_known()})")
         until(lambda: _descriptors() <= self._descriptors, lambda: f"{name}: {_descriptors()} files, not {self._descriptors}")
 
 
@@ -65,3 +65,8 @@ def _threads() -> int:
 
 def _descriptors() -> int:
     return len(os.listdir(Path("/proc/self/fd")))
+
+
+def _known() -> str:
+    """Those that Python knows; the others are Arrow's and gRPC's."""
+    return ", ".join(sorted(one.name for one in threading.enumerate()))
