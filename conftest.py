@@ -15,6 +15,8 @@ from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore, connect, parse_uri
 from tests.budget import PROFILE, SAMPLES
 
+pytest_plugins = ["tests.durations.recorder"]
+
 hypothesis.settings.register_profile("bk_spark", PROFILE)
 hypothesis.settings.load_profile("bk_spark")
 

@@ -1,0 +1,34 @@
+"""``python -m tests.durations``: the last run of the tests, longest first (``--tests``: single tests, not files)."""
+
+from __future__ import annotations
+
+import argparse
+import json
+
+from tests.durations.recorder import LATEST
+
+MOST = 40
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.durations", description=__doc__)
+    parser.add_argument("--tests", action="store_true", help="single tests")
+    given = parser.parse_args()
+    if not LATEST.exists():
+        print(f"{LATEST} is not there: run make test first")
+        return 1
+    run = json.loads(LATEST.read_text())
+    print(f"{run['seconds']:.0f} s; started: {', '.join(f'{count} {kind}' for kind, count in run['starts'].items())}")
+    for worker, spent in run["workers"].items():
+        print(f"{worker}: {', '.join(f'{name} {value:.0f}' for name, value in spent.items())}")
+    for name, (seconds, count) in list(run["fixtures"].items())[:MOST]:
+        print(f"{seconds:8.1f} s  fixture {name}, {count} times")
+    steps = ("setup", "call", "teardown")
+    tests = {test: sum(took.get(step, 0.0) for step in steps) for test, took in run["tests"].items()}
+    for name, seconds in list((tests if given.tests else run["files"]).items())[:MOST]:
+        print(f"{seconds:8.1f} s  {name}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

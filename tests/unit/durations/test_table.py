@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from tests.durations.starts import Starts, count_start, kind_of
+from tests.durations.table import Table
+
+
+@pytest.mark.parametrize(
+    ("command", "kind"),
+    [
+        (["/usr/bin/java", "-cp", "x.jar", "org.apache.zookeeper.server.ZooKeeperServerMain", "zoo.cfg"], "zookeeper"),
+        (["java", "-cp", "x.jar", "Other"], "jvm"),
+        (["/venv/pyspark/./bin/spark-submit", "pyspark-shell"], "spark"),
+        (["python", "-P", "-X", "bk_spark=/tmp/a/bookie-12", "-m", "bk_spark.cli"], "bookie"),
+        ([sys.executable, "-c", "pass"], "python"),
+        (["sleep", "1"], None),
+        ([], None),
+    ],
+)
+def test_servers_are_known_by_their_commands(command: list[str], kind: str | None) -> None:
+    assert kind_of(command) == kind
+
+
+def test_each_start_is_counted_once() -> None:
+    starts = Starts()
+    Starts()
+    starts.take()
+    count_start("subprocess.Popen", (sys.executable, [sys.executable, "-c", ""], None, None))
+    count_start("open", ("a", "r", 0))
+    assert starts.take() == {"python": 1}
+    assert starts.take() == {}
+
+
+def test_a_run_is_added_up_by_worker_file_and_fixture() -> None:
+    table = Table()
+    table.began_s = 100.0
+    table.add("a.py::one", "gw0", "setup", (103.0, 104.0), {})
+    table.add("a.py::one", "gw0", "call", (104.0, 106.0), {})
+    table.add("a.py::one", "gw0", "teardown", (106.0, 106.5), {"fixtures": {"cluster": 0.75}, "starts": {"bookie": 3}})
+    table.add("a.py::two", "gw1", "call", (102.0, 102.5), {"fixtures": {"cluster": 0.25}, "starts": {"bookie": 2, "jvm": 1}})
+    table.add("b.py::three", "gw1", "call", (103.5, 104.5), {})
+    found = table.record(110.0)
+    assert found["seconds"] == 10.0
+    assert found["workers"] == {
+        "gw0": {"before_s": 3.0, "busy_s": 3.5, "between_s": 0.0, "after_s": 3.5},
+        "gw1": {"before_s": 2.0, "busy_s": 1.5, "between_s": 1.0, "after_s": 5.5},
+    }
+    assert found["files"] == {"a.py": 4.0, "b.py": 1.0}
+    assert found["fixtures"] == {"cluster": [1.0, 2]}
+    assert found["starts"] == {"bookie": 5, "jvm": 1}
+    assert list(found["tests"]) == ["a.py::one", "b.py::three", "a.py::two"]
+    assert found["tests"]["a.py::one"]["setup"] == 1.0
