@@ -62,10 +62,8 @@ def joined(*lists: Iterable[ValueProblem]) -> tuple[ValueProblem, ...]:
 
 def valid_rows(values: pa.Array) -> npt.NDArray[np.bool_]:
     """True for each row that is not null."""
-    if not values.null_count:
-        return np.ones(len(values), np.bool_)
-    bits = np.frombuffer(values.buffers()[0], np.uint8)
-    return np.unpackbits(bits, bitorder="little")[values.offset : values.offset + len(values)].astype(np.bool_)
+    valid: npt.NDArray[np.bool_] = values.is_valid().to_numpy(zero_copy_only=False)
+    return valid
 
 
 def _by_row(problems: Iterable[ValueProblem]) -> tuple[ValueProblem, ...]:
