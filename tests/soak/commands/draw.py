@@ -207,7 +207,7 @@ def _set(chance: random.Random, world: World, state: State) -> Case:
 def _delete(chance: random.Random, world: World, state: State) -> Case:
     name = _name(chance, world, state)
     if name not in state.logs:
-        return Case(("log", "delete", name), refused)
+        return Case(("log", "delete", name), None if name in world.half_deleted else refused)
     return Case(("log", "delete", name), lambda before: before.with_log(name, None), may_conflict=True)
 
 

@@ -39,11 +39,20 @@ class Net:
         case = draw(chance, self._world, self._state, folder)
         before = self._state
         ended = self._programs.run(case)
+        self._note_half_deleted(case, ended)
         self._state = after = self._world.observe()
         found = [*problems(case, before, ended, after), *self._finished_deletions(), *self._written(case, before, ended)]
         if not found:
             shutil.rmtree(folder)
         return Outcome(case, before, ended, after, tuple(found))
+
+    def _note_half_deleted(self, case: Case, ended: tuple[Ended, ...]) -> None:
+        if case.words[:2] != ("log", "delete"):
+            return
+        if any(one.was_told and one.code != 0 for one in ended):
+            self._world.half_deleted.add(case.words[2])
+        elif any(one.code == 0 for one in ended):
+            self._world.half_deleted.discard(case.words[2])
 
     def _supply(self, chance: random.Random) -> None:
         """What commands are to find."""

@@ -34,7 +34,9 @@ class World:
         self.ids: dict[str, list[int]] = {}
         """By log: its ledgers, as they were seen last."""
         self.unfinished: list[str] = []
-        """Logs whose deletion was cut off."""
+        """Logs whose deletion was cut off, and that are there still."""
+        self.half_deleted: set[str] = set()
+        """Names of logs whose deletion may have been cut off once the name was free: to delete them again finishes it."""
         self._own_ledgers: list[int] = []
         self._marks = UnderReplication(client.logs.store, client.logs.znodes)
         self._seen: dict[str, tuple[object, LogState]] = {}
