@@ -18,15 +18,16 @@ def main() -> int:
         print(f"{LATEST} is not there: run make test first")
         return 1
     run = json.loads(LATEST.read_text())
-    print(f"{run['seconds']:.0f} s; started: {', '.join(f'{count} {kind}' for kind, count in run['starts'].items())}")
+    starts = ", ".join(f"{count} {kind}" for kind, count in run["starts"].items())
+    print(f"{run['seconds']:.0f} s, {run['cpu_s']:.0f} s of CPU in tests; started: {starts}")
     for worker, spent in run["workers"].items():
         print(f"{worker}: {', '.join(f'{name} {value:.0f}' for name, value in spent.items())}")
     for name, (seconds, count) in list(run["fixtures"].items())[:MOST]:
         print(f"{seconds:8.1f} s  fixture {name}, {count} times")
     steps = ("setup", "call", "teardown")
-    tests = {test: sum(took.get(step, 0.0) for step in steps) for test, took in run["tests"].items()}
-    for name, seconds in list((tests if given.tests else run["files"]).items())[:MOST]:
-        print(f"{seconds:8.1f} s  {name}")
+    tests = {test: (sum(took.get(step, 0.0) for step in steps), took["cpu_s"]) for test, took in run["tests"].items()}
+    for name, (seconds, cpu_s) in list((tests if given.tests else run["files"]).items())[:MOST]:
+        print(f"{seconds:8.1f} s, {cpu_s:7.1f} s of CPU  {name}")
     return 0
 
 

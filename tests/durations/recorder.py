@@ -6,6 +6,7 @@ A table is written at the end of every run of more than one test into build/dura
 from __future__ import annotations
 
 import json
+import resource
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -28,6 +29,7 @@ class Worker:
         self._fixtures: dict[str, float] = {}
         self._inner_s = 0.0
         """Of the fixtures that were set up within the one that is set up now."""
+        self._cpu_s = _cpu_s()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Iterator[None]:
@@ -45,9 +47,17 @@ class Worker:
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Iterator[None]:
         if call.when == "teardown":
             fixtures = {name: round(took_s, 4) for name, took_s in self._fixtures.items() if took_s >= 0.001}
-            item.user_properties.append((NAME, {"fixtures": fixtures, "starts": self._starts.take()}))
+            before_s, self._cpu_s = self._cpu_s, _cpu_s()
+            told = {"fixtures": fixtures, "starts": self._starts.take(), "cpu_s": round(self._cpu_s - before_s, 4)}
+            item.user_properties.append((NAME, told))
             self._fixtures, self._inner_s = {}, 0.0
         return (yield)
+
+
+def _cpu_s() -> float:
+    """Of this process and of its children that have ended: a server counts for the test at whose end it is stopped."""
+    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in spent)
 
 
 class Leader:

@@ -18,6 +18,8 @@ class Took:
     """Within ``setup`` and ``call``, each without the fixtures that it asks for."""
     starts: dict[str, int] = field(default_factory=dict)
     """Servers by kind."""
+    cpu_s: float = 0.0
+    """Of the worker and of what ended meanwhile."""
 
     @property
     def total_s(self) -> float:
@@ -42,6 +44,7 @@ class Table:
         took.seconds[when or "call"] = span[1] - span[0]
         took.fixtures |= told.get("fixtures", {})
         took.starts |= told.get("starts", {})
+        took.cpu_s = told.get("cpu_s", took.cpu_s)
         first, last = self._spans.get(worker, span)
         self._spans[worker] = min(first, span[0]), max(last, span[1])
 
@@ -51,7 +54,8 @@ class Table:
         return {
             "seconds": round(ended_s - self.began_s, 1),
             "workers": {worker: self._worker(worker, ended_s) for worker in sorted(self._spans)},
-            "files": self._sums(lambda test: test.partition("::")[0]),
+            "cpu_s": round(sum(one.cpu_s for one in self._tests.values()), 1),
+            "files": self._files(),
             "fixtures": self._fixtures(),
             "starts": dict(sum((Counter(one.starts) for one in self._tests.values()), Counter())),
             "tests": {test: _shown(one) for test, one in sorted(self._tests.items(), key=lambda item: -item[1].total_s)},
@@ -68,11 +72,14 @@ class Table:
         }
         return {name: round(value, 1) for name, value in found.items()}
 
-    def _sums(self, group: Any) -> dict[str, float]:
-        sums: defaultdict[str, float] = defaultdict(float)
+    def _files(self) -> dict[str, list[float]]:
+        """Seconds, and those of CPU."""
+        sums: defaultdict[str, list[float]] = defaultdict(lambda: [0.0, 0.0])
         for test, one in self._tests.items():
-            sums[group(test)] += one.total_s
-        return {name: round(total, 2) for name, total in sorted(sums.items(), key=lambda item: -item[1])}
+            of_file = sums[test.partition("::")[0]]
+            of_file[0] += one.total_s
+            of_file[1] += one.cpu_s
+        return {file: [round(one, 2) for one in spent] for file, spent in sorted(sums.items(), key=lambda item: -item[1][0])}
 
     def _fixtures(self) -> dict[str, list[float]]:
         """Seconds, and how often it was set up."""
@@ -86,4 +93,5 @@ class Table:
 
 def _shown(one: Took) -> dict[str, Any]:
     shown: dict[str, Any] = {"worker": one.worker, **{when: round(took_s, 3) for when, took_s in one.seconds.items()}}
+    shown["cpu_s"] = one.cpu_s
     return shown | {name: value for name, value in (("fixtures", one.fixtures), ("starts", one.starts)) if value}

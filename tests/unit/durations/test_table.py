@@ -40,7 +40,13 @@ def test_a_run_is_added_up_by_worker_file_and_fixture() -> None:
     table.add("a.py::one", "gw0", "setup", (103.0, 104.0), {})
     table.add("a.py::one", "gw0", "call", (104.0, 106.0), {})
     table.add("a.py::one", "gw0", "teardown", (106.0, 106.5), {"fixtures": {"cluster": 0.75}, "starts": {"bookie": 3}})
-    table.add("a.py::two", "gw1", "call", (102.0, 102.5), {"fixtures": {"cluster": 0.25}, "starts": {"bookie": 2, "jvm": 1}})
+    table.add(
+        "a.py::two",
+        "gw1",
+        "call",
+        (102.0, 102.5),
+        {"fixtures": {"cluster": 0.25}, "starts": {"bookie": 2, "jvm": 1}, "cpu_s": 0.5},
+    )
     table.add("b.py::three", "gw1", "call", (103.5, 104.5), {})
     found = table.record(110.0)
     assert found["seconds"] == 10.0
@@ -48,7 +54,8 @@ def test_a_run_is_added_up_by_worker_file_and_fixture() -> None:
         "gw0": {"before_s": 3.0, "busy_s": 3.5, "between_s": 0.0, "after_s": 3.5},
         "gw1": {"before_s": 2.0, "busy_s": 1.5, "between_s": 1.0, "after_s": 5.5},
     }
-    assert found["files"] == {"a.py": 4.0, "b.py": 1.0}
+    assert found["files"] == {"a.py": [4.0, 0.5], "b.py": [1.0, 0.0]}
+    assert found["cpu_s"] == 0.5
     assert found["fixtures"] == {"cluster": [1.0, 2]}
     assert found["starts"] == {"bookie": 5, "jvm": 1}
     assert list(found["tests"]) == ["a.py::one", "b.py::three", "a.py::two"]
