@@ -162,7 +162,7 @@ def test_an_open_ledger_whose_writer_does_nothing_is_fenced_after_its_grace(
     wide_cluster: LocalCluster, client: BookKeeper, rereplicator: Rereplicator
 ) -> None:
     """Protocol rule 53; situation 40: re-replicate, then fence, then re-replicate the rest."""
-    writer = client.create_ledger()
+    writer = client.create_ledger(3, 3, 3)  # else the writer may still wait for one, and replaces it
     writer.append_batch([b"%d" % one for one in range(10)])
     dead = bookies_of(wide_cluster, writer.metadata)[0]
     with killed(dead):
