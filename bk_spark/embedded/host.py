@@ -77,14 +77,14 @@ def _cluster(directory: Path) -> LocalCluster | None:
     began_s = turn_since_s = time.monotonic()
     turn = Turn(directory)
     while True:
-        if has_turn := turn.take():
+        if turn.take():
             with suppress(DataDirectoryInUseError):
                 return LocalCluster(BOOKIES, directory)
-        if greeted(directory) is not None:
+        elif greeted(directory) is not None:
             return None
+        else:  # behind the greeting, for which a busy host takes as long as leftovers may
+            turn_since_s = time.monotonic()
         now_s = time.monotonic()
-        if not has_turn:  # the greeting of a busy host takes as long as leftovers may
-            turn_since_s = now_s
         if now_s >= turn_since_s + LEFTOVERS_S or now_s >= began_s + _patience_s(directory):
             remedy = _other_program(directory) if turn.take() else _other_host(directory)
             raise ConfigError("the directory of embedded:", str(directory), remedy)

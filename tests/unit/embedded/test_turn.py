@@ -157,6 +157,19 @@ def test_a_host_that_is_too_busy_to_greet_in_time_is_asked_again(
     assert host._cluster(tmp_path) is None
 
 
+def test_what_answers_in_the_place_of_a_killed_host_takes_no_time_from_what_that_host_left(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program may have the port by now, and say nothing."""
+
+    def greeted(_: Path) -> None:
+        clock.now_s += join.GREETING_S
+
+    monkeypatch.setattr(host, "greeted", greeted)
+    monkeypatch.setattr(host, "LocalCluster", in_use(clock, until_s=1003.0))
+    assert host._cluster(tmp_path) == "cluster"
+
+
 def test_a_host_that_works_and_does_not_answer_is_not_to_be_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = HostFile(1, "secret", "zk://127.0.0.1:2181/ledgers", os.getpid(), (0, 0), ())
     monkeypatch.setattr(host, "read_host", lambda _: told)
