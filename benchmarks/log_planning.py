@@ -22,11 +22,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bk_spark.client.ledger.ledger_store import LedgerStore
-from bk_spark.client.log.changes.plan import CommitRequest
-from bk_spark.client.log.log_store import LogStore
-from bk_spark.client.log.stored.names import LogNames
-from bk_spark.client.log.stored.paths import CHECKPOINT_INTERVAL, LogPaths
-from bk_spark.client.log.stored.values import (
+from bk_spark.config import LedgerOptions
+from bk_spark.local.cluster import LocalCluster
+from bk_spark.log.changes.plan import CommitRequest
+from bk_spark.log.log_store import LogStore
+from bk_spark.log.stored.names import LogNames
+from bk_spark.log.stored.paths import CHECKPOINT_INTERVAL, LogPaths
+from bk_spark.log.stored.values import (
     JOB_TAG,
     LOG_TAG,
     CommitKind,
@@ -38,10 +40,8 @@ from bk_spark.client.log.stored.values import (
     Page,
     Totals,
 )
-from bk_spark.client.log.stream.follow import LogFollower
-from bk_spark.client.log.stream.positions import StreamPosition, behind
-from bk_spark.config import LedgerOptions
-from bk_spark.local.cluster import LocalCluster
+from bk_spark.log.stream.follow import LogFollower
+from bk_spark.log.stream.positions import StreamPosition, behind
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
 from bk_spark.metadata.store import Create, MetadataStore, SetValue, StoreChange
 from bk_spark.metadata.znodes import Znodes

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.errors import BookieUnavailableError, BookKeeperError
 from bk_spark.local.cluster import LocalCluster

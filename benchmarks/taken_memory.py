@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from bk_spark import BookKeeper, LocalCluster
 from bk_spark.client.ledger.write_items import CallPart
-from bk_spark.client.log.rows import append_rows, row_form
+from bk_spark.log.rows import append_rows, row_form
 
 SIZES = (100, 1_000, 100_000)
 """Bytes of an entry."""

@@ -77,25 +77,25 @@ from bk_spark.errors import (
 from bk_spark.version import VERSION as __version__
 
 if TYPE_CHECKING:
-    from bk_spark.client.bookkeeper import BookKeeper
-    from bk_spark.client.log.entry_range import LogPosition
-    from bk_spark.client.log.stored.values import CommittedLedger, LogVersion, Retention
+    from bk_spark.bookkeeper import BookKeeper
     from bk_spark.config import BookieConfig, ClientConfig, DigestType
     from bk_spark.datasource.jobs.compact_log import compact_log
     from bk_spark.datasource.source import register
     from bk_spark.local.cluster import LocalCluster
+    from bk_spark.log.entry_range import LogPosition
+    from bk_spark.log.stored.values import CommittedLedger, LogVersion, Retention
 
 _LAZY = {
     "compact_log": "bk_spark.datasource.jobs.compact_log",
-    "BookKeeper": "bk_spark.client.bookkeeper",
+    "BookKeeper": "bk_spark.bookkeeper",
     "BookieConfig": "bk_spark.config",
     "ClientConfig": "bk_spark.config",
-    "CommittedLedger": "bk_spark.client.log.stored.values",
+    "CommittedLedger": "bk_spark.log.stored.values",
     "DigestType": "bk_spark.config",
     "LocalCluster": "bk_spark.local.cluster",
-    "LogPosition": "bk_spark.client.log.entry_range",
-    "LogVersion": "bk_spark.client.log.stored.values",
-    "Retention": "bk_spark.client.log.stored.values",
+    "LogPosition": "bk_spark.log.entry_range",
+    "LogVersion": "bk_spark.log.stored.values",
+    "Retention": "bk_spark.log.stored.values",
     "register": "bk_spark.datasource.source",
 }
 

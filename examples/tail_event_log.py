@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from bk_spark import BookKeeper, BookKeeperError
-from bk_spark.client.log.log import Log
+from bk_spark.log.log import Log
 
 RUNNING = ".inprogress"
 POLL_S = 0.2

@@ -19,7 +19,7 @@ suspend, and the event loop goes on. What stands in line is what your tasks hold
 all the same. A cancelled read or wait ends its requests. A cancelled change of metadata may take effect all the same.
 **Rows** are encoded and decoded in the few threads that a client has for calls; a reader, tail or writer that waits has none.
 
-Imports ``client/bookkeeper`` and what lies below. Begin with ``bookkeeper.py``; ``calls.py`` is how a coroutine waits for the
+Imports ``bookkeeper`` and what lies below. Begin with ``bookkeeper.py``; ``calls.py`` is how a coroutine waits for the
 client, ``client/ledger/arrivals.py`` how its appends reach the writer.
 """
 

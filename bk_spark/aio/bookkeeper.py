@@ -12,7 +12,7 @@ from bk_spark.aio.calls import Calls, in_own_thread
 from bk_spark.aio.log import AsyncLog
 from bk_spark.aio.reader import AsyncReadHandle
 from bk_spark.aio.writer import AsyncAdvWriteHandle, AsyncWriteHandle
-from bk_spark.client.bookkeeper import BookKeeper, ledger_options
+from bk_spark.bookkeeper import BookKeeper, ledger_options
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.ledger.recovery_on_open import recover as recover_ledger
 from bk_spark.config import ClientConfig, DigestType, LedgerOptions

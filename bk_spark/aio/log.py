@@ -17,19 +17,19 @@ from bk_spark.aio.reader import AsyncReadHandle
 from bk_spark.aio.row_tail import AsyncRowTail
 from bk_spark.aio.row_writer import AsyncRowWriteHandle
 from bk_spark.aio.side_by_side import AsyncSideBySide
-from bk_spark.client.log.entry_range import LogPosition, LogRange, with_ledger_id
-from bk_spark.client.log.log import DEFAULT_ROLL_BYTES, Log, row_reader, tail_plan
-from bk_spark.client.log.rows.given_rows import checked_stream
-from bk_spark.client.log.rows.read_rows import RowQuery, RowReader
-from bk_spark.client.log.rows.row_buffer import MAX_DELAY_S
-from bk_spark.client.log.rows.row_writer import leader_of
-from bk_spark.client.log.rows.tail_pace import TailPace
-from bk_spark.client.log.rows.tail_plan import LATEST
-from bk_spark.client.log.stored.snapshot import LogSnapshot
-from bk_spark.client.log.stored.values import CommittedLedger, LogVersion, OpenLedger, Retention
-from bk_spark.client.log.stream.order import FAIL
-from bk_spark.client.log.stretches import Stretch
+from bk_spark.client.ledger.stretches import Stretch
 from bk_spark.config import DigestType
+from bk_spark.log.entry_range import LogPosition, LogRange, with_ledger_id
+from bk_spark.log.log import DEFAULT_ROLL_BYTES, Log, row_reader, tail_plan
+from bk_spark.log.rows.given_rows import checked_stream
+from bk_spark.log.rows.read_rows import RowQuery, RowReader
+from bk_spark.log.rows.row_buffer import MAX_DELAY_S
+from bk_spark.log.rows.row_writer import leader_of
+from bk_spark.log.rows.tail_pace import TailPace
+from bk_spark.log.rows.tail_plan import LATEST
+from bk_spark.log.stored.snapshot import LogSnapshot
+from bk_spark.log.stored.values import CommittedLedger, LogVersion, OpenLedger, Retention
+from bk_spark.log.stream.order import FAIL
 from bk_spark.rows.payload_defaults import COMPRESSION, MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY
 
 

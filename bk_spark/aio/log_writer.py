@@ -18,9 +18,9 @@ from bk_spark.client.ledger.payloads import (
     taken_payload,
     taken_payloads,
 )
-from bk_spark.client.log.entry_range import LogPosition
-from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
+from bk_spark.log.entry_range import LogPosition
+from bk_spark.log.leader.log_write_handle import LogWriteHandle
 
 
 class AsyncLogWriteHandle(AsyncClosedAfterBlock):

@@ -1,4 +1,4 @@
-"""Follows the rows of a log, for coroutines: as ``client/log/rows/tail_rows.py``, whose plan and pace it shares.
+"""Follows the rows of a log, for coroutines: as ``log/rows/tail_rows.py``, whose plan and pace it shares.
 
 Looks at the log run in the client's threads for calls. Entries, and waits for more of them, are on the client's event loop: a
 tail that waits has no thread.
@@ -18,10 +18,10 @@ from bk_spark.aio.calls import Calls
 from bk_spark.aio.payloads import made_of_payloads
 from bk_spark.aio.reader import for_coroutines
 from bk_spark.client.driver.user_loop import LoopFuture, wake
-from bk_spark.client.log.rows.tail_pace import TailPace
-from bk_spark.client.log.rows.tail_plan import TailPlan
-from bk_spark.client.log.stream.waits import RETRY_S
 from bk_spark.errors import BookKeeperError
+from bk_spark.log.rows.tail_pace import TailPace
+from bk_spark.log.rows.tail_plan import TailPlan
+from bk_spark.log.stream.waits import RETRY_S
 
 
 class _News:

@@ -21,11 +21,11 @@ from bk_spark.aio.calls import Calls
 from bk_spark.aio.writer import AsyncClosedAfterBlock
 from bk_spark.calls.exit_notice import Unconfirmed, dropped, tell_at_exit
 from bk_spark.client.driver.user_loop import LoopFuture, give_outcome, wake
-from bk_spark.client.log.entry_range import LogPosition
-from bk_spark.client.log.leader.log_write_handle import submit
-from bk_spark.client.log.rows.row_buffer import RowBuffer, RowCall
-from bk_spark.client.log.rows.row_entries import RowAppend, RowGroup, RowLeader
 from bk_spark.errors import LedgerClosedError
+from bk_spark.log.entry_range import LogPosition
+from bk_spark.log.leader.log_write_handle import submit
+from bk_spark.log.rows.row_buffer import RowBuffer, RowCall
+from bk_spark.log.rows.row_entries import RowAppend, RowGroup, RowLeader
 from bk_spark.rows.own_memory import taken_rows
 
 FEW_ROWS = 100

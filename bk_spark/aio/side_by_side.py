@@ -1,4 +1,4 @@
-"""Tasks of the application's event loop that read parts side by side, as the threads of ``client/log/rows/side_by_side.py``."""
+"""Tasks of the application's event loop that read parts side by side, as the threads of ``log/rows/side_by_side.py``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 
 import pyarrow as pa
 
-from bk_spark.client.log.rows.side_by_side import AHEAD_BYTES, READERS, ReadAhead
+from bk_spark.log.rows.side_by_side import AHEAD_BYTES, READERS, ReadAhead
 
 _Part = TypeVar("_Part")
 

@@ -1,6 +1,5 @@
-"""The client: ledgers and logs as applications hold them.
+"""The client of ledgers. Logs (``bk_spark.log``), topics (``bk_spark.topic``) and replication are built on it.
 
 Imports the shared packages, never ``bookie`` or ``datasource``. Each folder imports only those before it:
-``protocol`` (pure state machines), ``driver`` (carries them out), ``ledger`` (handles), ``log``, then
-``bookkeeper.py``, which joins them, and ``replication``, which uses it. Begin with ``bookkeeper.py``.
+``protocol`` (pure state machines), ``driver`` (carries them out), ``ledger`` (handles). Begin with ``ledger/write_handle.py``.
 """

@@ -12,10 +12,6 @@ from functools import partial
 
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.protocol.placement.wider_slot import RackMap
-from bk_spark.client.replication.auditor_znodes import auditor_report, candidates, current_auditor, is_requested, request_audit
-from bk_spark.client.replication.autorecovery import AutoRecoveryPlace, run_autorecovery
-from bk_spark.client.replication.rack_moves import movable_fragments
-from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.commands.arguments import Commands, Handler, add_log_option, command, group_of, host, positive_number
 from bk_spark.commands.connect import bookkeeper, client_config, metadata_store, metadata_uri
 from bk_spark.commands.output import ProgressBar, print_pages, print_record
@@ -27,6 +23,10 @@ from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.store import MetadataStore
 from bk_spark.metadata.under_replication import Mark, UnderReplication
 from bk_spark.metadata.znodes import Znodes
+from bk_spark.replication.auditor_znodes import auditor_report, candidates, current_auditor, is_requested, request_audit
+from bk_spark.replication.autorecovery import AutoRecoveryPlace, run_autorecovery
+from bk_spark.replication.rack_moves import movable_fragments
+from bk_spark.replication.settings import AutoRecoveryConfig
 from bk_spark.telemetry.logging_setup import set_up_logging
 
 PAGE = 1_000

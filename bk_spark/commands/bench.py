@@ -18,10 +18,9 @@ from typing import Any
 
 import pyarrow as pa
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.ledger.write_handle import WriteHandle
-from bk_spark.client.progress import Progress
 from bk_spark.commands.arguments import Commands, command, positive_count, positive_number, positive_size_bytes
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.output import ProgressBar, print_records, say
@@ -30,6 +29,7 @@ from bk_spark.config import MAX_BATCH_ENTRIES, MAX_ENTRY_BYTES
 from bk_spark.entries.batch import binaries
 from bk_spark.entries.digest import payload_sizes
 from bk_spark.errors import ConfigError, CorruptionError
+from bk_spark.progress import Progress
 from bk_spark.quorum import check_quorums
 
 SEED = 1

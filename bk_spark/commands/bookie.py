@@ -19,8 +19,7 @@ from bk_spark.bookie.identity.identity import Identity, examine, examine_alone
 from bk_spark.bookie.inspection.rebuild_index import rebuild_index
 from bk_spark.bookie.inspection.sanity import check_directories, check_storage
 from bk_spark.bookie.process.run_bookie import BookiePlace, run_bookie
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.replication.peers import ClusterPeers
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.commands import bookies, limbo, replicate
 from bk_spark.commands.arguments import Commands, add_log_option, client_host, command, group_of, port, valid_bookie_id
 from bk_spark.commands.connect import accepted, bookkeeper, metadata_store
@@ -28,6 +27,7 @@ from bk_spark.commands.output import ProgressBar, print_record, print_records, s
 from bk_spark.commands.settings import add_settings, bookie_config, bookie_directories, data_dir_command
 from bk_spark.config import BookieConfig, ClientConfig
 from bk_spark.errors import ConfigError, State
+from bk_spark.replication.peers import ClusterPeers
 from bk_spark.telemetry.logging_setup import set_up_audit_log, set_up_logging
 from bk_spark.wire.messages import AdministerReply, AdminOperation
 

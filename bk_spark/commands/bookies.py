@@ -6,15 +6,15 @@ import argparse
 import itertools
 import time
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.replication.absent_bookies import AbsentBookie, absent_bookies
-from bk_spark.client.replication.auditor_znodes import auditor_report
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.commands.arguments import Commands, command
 from bk_spark.commands.connect import bookkeeper, metadata_store
 from bk_spark.commands.output import Record, print_records, readable
 from bk_spark.metadata.cookies import CookieFacts, all_cookies
 from bk_spark.metadata.registration import RegisteredBookie, list_bookies
 from bk_spark.metadata.under_replication import UnderReplication
+from bk_spark.replication.absent_bookies import AbsentBookie, absent_bookies
+from bk_spark.replication.auditor_znodes import auditor_report
 from bk_spark.wire.messages import AdminOperation
 
 WRITABLE, READ_ONLY, LOST, NEW = "writable", "read-only", "lost", "never started"

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.commands.arguments import Commands, add_log_option, command, directory, group_of, ledger_id, positive_count
 from bk_spark.commands.connect import bookkeeper, metadata_store, store_and_root, zookeeper_auth
 from bk_spark.commands.output import print_record, say

@@ -12,7 +12,7 @@ from typing import Any
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK
 from bk_spark.bookie.identity.identity import check_store
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.client.driver.bookies import NOT_REGISTERED
 from bk_spark.commands.program.parser import UsageError
 from bk_spark.config import TLS_NAMES, ZOOKEEPER_AUTH, ZOOKEEPER_AUTH_VARIABLE, ClientConfig

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from importlib import metadata, util
 from pathlib import Path
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.commands.arguments import Commands, command
 from bk_spark.commands.connect import GIVE_METADATA, bookkeeper
 from bk_spark.commands.output import print_records

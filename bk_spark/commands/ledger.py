@@ -8,7 +8,7 @@ import itertools
 import json
 from collections.abc import Iterator, Mapping
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.commands.arguments import (
     Commands,

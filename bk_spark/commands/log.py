@@ -8,12 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.stored.snapshot import LogSnapshot
-from bk_spark.client.log.stored.values import CommittedLedger, Head, LogVersion, OpenLedger, Retention
-from bk_spark.client.log.stream.cursors import Cursor
-from bk_spark.client.log.stream.follow import LogFollower
-from bk_spark.client.log.stream.order import FAIL
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.commands import log_changes, log_rows
 from bk_spark.commands.arguments import Commands, command, count, group_of
 from bk_spark.commands.connect import bookkeeper
@@ -21,6 +16,11 @@ from bk_spark.commands.log_changes import log_command
 from bk_spark.commands.output import Record, print_json, print_line, print_record, print_records, readable, say
 from bk_spark.commands.program.question import add_yes, check_wanted
 from bk_spark.errors import BookKeeperError, ConfigError, NoSuchLogError
+from bk_spark.log.stored.snapshot import LogSnapshot
+from bk_spark.log.stored.values import CommittedLedger, Head, LogVersion, OpenLedger, Retention
+from bk_spark.log.stream.cursors import Cursor
+from bk_spark.log.stream.follow import LogFollower
+from bk_spark.log.stream.order import FAIL
 
 _CURSORS = ["cursor", "lag_rows", "lag_bytes", "oldest_unread", "version", "ledger_id", "entry_id", "updated"]
 

@@ -8,10 +8,6 @@ import sys
 from collections.abc import Iterable
 from dataclasses import asdict, replace
 
-from bk_spark.client.log.cleanup.compaction_plan import TARGET_BYTES
-from bk_spark.client.log.cleanup.orphans import OLDER_THAN_S, Orphan
-from bk_spark.client.log.log import Log, LogPosition
-from bk_spark.client.log.stored.values import LogVersion
 from bk_spark.commands.arguments import (
     OF_A_LOG,
     Commands,
@@ -32,6 +28,10 @@ from bk_spark.commands.output import ProgressBar, print_record, print_records, r
 from bk_spark.commands.program.parser import UsageError
 from bk_spark.datasource.passwords import as_option
 from bk_spark.errors import ConfigError
+from bk_spark.log.cleanup.compaction_plan import TARGET_BYTES
+from bk_spark.log.cleanup.orphans import OLDER_THAN_S, Orphan
+from bk_spark.log.log import Log, LogPosition
+from bk_spark.log.stored.values import LogVersion
 
 RETENTION = {
     "version_retention_s": (count, "old versions, and ledgers that only they list, stay N seconds (at first 604800, 7 days)"),

@@ -11,10 +11,7 @@ from typing import BinaryIO
 
 import pyarrow as pa
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.log import Log
-from bk_spark.client.log.stored.schema import MERGE_ARGUMENT, Schema
-from bk_spark.client.log.stored.values import Content
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.commands.arguments import OF_A_LOG, Commands, add_password, application, count, password, plain_text
 from bk_spark.commands.connect import bookkeeper, check_metadata_given
 from bk_spark.commands.ledger import entry_line
@@ -28,6 +25,9 @@ from bk_spark.commands.row_files.output_file import OutputFile, output_file
 from bk_spark.commands.row_files.type_names import column_types
 from bk_spark.commands.row_files.written import write_arrow, write_csv, write_json, write_parquet, write_tsv
 from bk_spark.errors import ConfigError, NoSuchLogError, SchemaMismatchError
+from bk_spark.log.log import Log
+from bk_spark.log.stored.schema import MERGE_ARGUMENT, Schema
+from bk_spark.log.stored.values import Content
 from bk_spark.rows.where.condition import parse_where
 
 SHOWN = 100

@@ -10,8 +10,6 @@ import os
 import sys
 from dataclasses import asdict
 
-from bk_spark.client.replication.decommission import STOP_TIMEOUT_S, TIMEOUT_S, DecommissionOptions, decommission
-from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.commands.arguments import (
     Commands,
     command,
@@ -24,6 +22,8 @@ from bk_spark.commands.connect import bookkeeper, metadata_uri
 from bk_spark.commands.output import ProgressBar, print_record, readable, say
 from bk_spark.commands.settings import with_options
 from bk_spark.errors import ConfigError
+from bk_spark.replication.decommission import STOP_TIMEOUT_S, TIMEOUT_S, DecommissionOptions, decommission
+from bk_spark.replication.settings import AutoRecoveryConfig
 
 SHOWN = 20
 """Problems that are printed one by one; --json prints all."""

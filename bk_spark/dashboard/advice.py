@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bk_spark.client.replication.absent_bookies import AbsentBookie
+from bk_spark.replication.absent_bookies import AbsentBookie
 
 START = "bk-spark bookie start --data-dir ITS_DIRECTORY --host ITS_HOST --port ITS_PORT"
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from bk_spark.client.replication.absent_bookies import AbsentBookie
 from bk_spark.dashboard.advice import Recovery, about_absent, about_registered
 from bk_spark.dashboard.cluster import LOST, NEW, READ_ONLY, WRITABLE, ClusterLook
 from bk_spark.dashboard.snapshots import Record, Snapshot
@@ -14,6 +13,7 @@ from bk_spark.dashboard.space import BookieSpace, sharing
 from bk_spark.host_port import HostPort
 from bk_spark.metadata.registration import RegisteredBookie
 from bk_spark.metadata.under_replication import Mark
+from bk_spark.replication.absent_bookies import AbsentBookie
 from bk_spark.wire.messages import BookieDirectory
 
 WHY_LOST = "it is not registered: it does not run, or does not reach the metadata store"

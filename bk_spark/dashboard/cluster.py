@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.replication.absent_bookies import AbsentBookie, absent_bookies
-from bk_spark.client.replication.auditor_znodes import auditor_report, current_auditor
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.dashboard.copies import MarksKnown, marks_known
 from bk_spark.dashboard.rates import CounterHistory, scrape
 from bk_spark.dashboard.snapshots import Record, UnansweredError
 from bk_spark.metadata.cookies import CookieFacts, all_cookies
 from bk_spark.metadata.registration import RegisteredBookie, instance_id
 from bk_spark.metadata.under_replication import Mark, UnderReplication
+from bk_spark.replication.absent_bookies import AbsentBookie, absent_bookies
+from bk_spark.replication.auditor_znodes import auditor_report, current_auditor
 from bk_spark.wire.messages import AdminOperation, Status
 
 MAX_MARKS = 1000

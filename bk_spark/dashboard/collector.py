@@ -15,7 +15,7 @@ from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict
 from typing import Any, TypeVar
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.dashboard.bookies import absent_row, bookie_page, registered_row, space_of
 from bk_spark.dashboard.cluster import LOST, RATES, READ_ONLY, WRITABLE, ClusterLook, look_at_bookie, look_at_cluster
 from bk_spark.dashboard.ledgers import ledger_page, one_ledger

@@ -5,12 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.client.ledger.ledger_store import LedgerStore
-from bk_spark.client.log.stored.values import LOG_TAG
 from bk_spark.dashboard.cluster import LOST
 from bk_spark.dashboard.snapshots import Record
 from bk_spark.errors import BookKeeperError, NoSuchLogError
+from bk_spark.log.stored.values import LOG_TAG
 from bk_spark.metadata.ledger_ids import ledger_pages
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, LedgerState
 from bk_spark.metadata.under_replication import UnderReplication

@@ -6,16 +6,16 @@ import bisect
 from collections.abc import Sequence
 from dataclasses import replace
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.stored.listing import Listing
-from bk_spark.client.log.stored.names import decode_name
-from bk_spark.client.log.stored.paths import LogPaths
-from bk_spark.client.log.stored.values import Head, LogVersion, Totals
-from bk_spark.client.log.stream.cursors import Cursor
-from bk_spark.client.log.stream.follow import LogFollower
-from bk_spark.client.log.stream.order import FAIL
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.dashboard.snapshots import Record
 from bk_spark.errors import ConfigError
+from bk_spark.log.stored.listing import Listing
+from bk_spark.log.stored.names import decode_name
+from bk_spark.log.stored.paths import LogPaths
+from bk_spark.log.stored.values import Head, LogVersion, Totals
+from bk_spark.log.stream.cursors import Cursor
+from bk_spark.log.stream.follow import LogFollower
+from bk_spark.log.stream.order import FAIL
 
 MAX_PAGE = 500
 """Logs in one answer."""

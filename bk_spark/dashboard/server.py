@@ -14,7 +14,7 @@ from http import HTTPStatus
 from importlib import resources
 from typing import Self
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.dashboard import ledgers, logs
 from bk_spark.dashboard.collector import Collector
 from bk_spark.dashboard.snapshots import Record

@@ -19,7 +19,7 @@ from bk_spark.embedded.join import resolve
 from bk_spark.process_memory import keep_freed
 
 if TYPE_CHECKING:
-    from bk_spark.client.bookkeeper import BookKeeper
+    from bk_spark.bookkeeper import BookKeeper
 
 MAX_CLIENTS = 4
 """Clients that a process keeps, one for each cluster and settings. Each one holds a ZooKeeper session and a thread."""
@@ -66,7 +66,7 @@ def _load_client() -> type[BookKeeper]:
     Spark's worker runs a full garbage collection after each task, on the task's time. It takes about half as long without
     the objects of these libraries.
     """
-    from bk_spark.client.bookkeeper import BookKeeper
+    from bk_spark.bookkeeper import BookKeeper
 
     keep_freed()
     gc.freeze()

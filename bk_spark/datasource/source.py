@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.datasource import DataSourceReader
 
-    from bk_spark.client.topic.columns import TopicColumns
     from bk_spark.datasource.read.loaded_log import LoadedLog
     from bk_spark.datasource.read.loaded_logs import LoadedLogs
     from bk_spark.datasource.read.read_task import Reading
     from bk_spark.datasource.topics.reading import TopicsRead
     from bk_spark.datasource.write.writer import BatchWriter, StreamWriter
+    from bk_spark.topic.columns import TopicColumns
 
 
 def register(spark: SparkSession) -> None:
@@ -308,8 +308,8 @@ class BookKeeperDataSource(DataSource):
 
     def _topics(self) -> TopicColumns:
         """The columns of the topics as the first call saw them. Raises NoSuchTopicError where there is none."""
-        from bk_spark.client.topic.store import TopicStore
         from bk_spark.datasource.topics.reading import access_of, columns_of, named_topics
+        from bk_spark.topic.store import TopicStore
 
         if self._topic_columns is None:
             topics = named_topics(self._options, TopicStore(access_of(self._options)))

@@ -13,8 +13,8 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import to_arrow_schema, to_arrow_type
 from pyspark.sql.types import BinaryType, DataType, LongType, StringType, StructField, StructType, TimestampType
 
-from bk_spark.client.log.stored.schema import parse_schema, type_name
 from bk_spark.errors import ConfigError, SchemaMismatchError
+from bk_spark.log.stored.schema import parse_schema, type_name
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -265,7 +265,7 @@ def _start(directory: Path) -> subprocess.Popen[bytes]:
     try:
         with (directory / LOG_FILE).open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-P", "-m", "bk_spark.embedded.host", str(directory)],
+                [sys.executable, "-P", "-m", "bk_spark.local.embedded_host", str(directory)],
                 cwd=directory,
                 env={**os.environ, "PYTHONPATH": python_path},
                 stdin=subprocess.DEVNULL,

@@ -31,8 +31,6 @@ from typing import TypeVar
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.identity.cookie import format_bookie, read_cookie
 from bk_spark.bookie.identity.cookie_file import COOKIE_FILE
-from bk_spark.client.replication.auditor_znodes import candidates
-from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import BookieConfig, ClientConfig
 from bk_spark.embedded.owners import refusal_of_cluster
 from bk_spark.embedded.turn import is_hosted_elsewhere
@@ -52,6 +50,8 @@ from bk_spark.metadata.ledger_layout import LedgerLayout
 from bk_spark.metadata.registration import initialise_cluster, intended_root, lookup, open_root, unregister
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore, connect
+from bk_spark.replication.auditor_znodes import candidates
+from bk_spark.replication.settings import AutoRecoveryConfig
 from bk_spark.tls.files import TlsFiles
 
 ROOT = "/ledgers"

@@ -18,7 +18,7 @@ struct                               by name of its fields: new ones are null, o
 
 The rule is transitive, so a payload needs no record of the types between its own and the log's.
 
-Ref: docs/formats.md, "Row payloads"; client/log/stored/merging.py, which says what a log's type may become.
+Ref: docs/formats.md, "Row payloads"; log/stored/merging.py, which says what a log's type may become.
 """
 
 from __future__ import annotations

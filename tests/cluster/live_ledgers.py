@@ -7,7 +7,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.config import BookieConfig, ClientConfig
 from bk_spark.local.cluster import LocalBookie, LocalCluster

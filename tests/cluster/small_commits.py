@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.changes.plan import CommitRequest
-from bk_spark.client.log.stored.values import CommitKind, CommittedLedger
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.datasource.spark_schema import to_arrow
+from bk_spark.log.changes.plan import CommitRequest
+from bk_spark.log.stored.values import CommitKind, CommittedLedger
 from bk_spark.rows.codec import PayloadFormat, RowEncoder
 
 SCHEMA = StructType([StructField("id", LongType()), StructField("text", StringType())])

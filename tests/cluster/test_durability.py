@@ -9,7 +9,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.config import ClientConfig
 from bk_spark.local.cluster import LocalCluster

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.cli import main
-from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.config import LedgerOptions
 from bk_spark.errors import BookieUnavailableError, NotEnoughBookiesError

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.peers.bookkeeper_cluster import POM, BookKeeperCluster, JavaPrograms, java_command
 from benchmarks.speed.measure import SkippedError
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.local.cluster import LocalCluster
 from tests.interop.apache import APACHE, JAVA, JavaClient, apache_cluster, java_client, uri
 

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from benchmarks.peers.bookkeeper_cluster import BookKeeperCluster
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.replication.auditor_znodes import candidates, current_auditor
-from bk_spark.client.replication.ledger_check import LedgerCheck
-from bk_spark.client.replication.settings import AutoRecoveryConfig
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, LocalAutoRecovery, LocalCluster
 from bk_spark.metadata.under_replication import UnderReplication
+from bk_spark.replication.auditor_znodes import candidates, current_auditor
+from bk_spark.replication.ledger_check import LedgerCheck
+from bk_spark.replication.settings import AutoRecoveryConfig
 from tests.interop.apache import JavaClient, apache_beside, java_client, payload, read_all, summary
 
 SESSION_S = 4.0

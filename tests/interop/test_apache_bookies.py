@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks.peers.bookkeeper_cluster import BookKeeperCluster
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.config import APACHE_FRAME_BYTES
 from bk_spark.errors import EntryTooLargeError
 from bk_spark.wire.apache.frame_limits import most_payload_bytes

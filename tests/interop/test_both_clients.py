@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.config import APACHE_FRAME_BYTES, ClientConfig
 from bk_spark.errors import LedgerFencedError
 from bk_spark.wire.apache.frame_limits import most_payload_bytes

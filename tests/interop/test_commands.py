@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from benchmarks.peers.bookkeeper_cluster import BookKeeperCluster
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.cli import main
-from bk_spark.client.bookkeeper import BookKeeper
 from tests.interop.apache import IS_ALL, JavaClient, payload
 
 pytestmark = [

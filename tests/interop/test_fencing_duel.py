@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.errors import LedgerClosedError, LedgerFencedError
 from tests.interop.apache import IS_ALL, ON_BOTH, ApacheError, JavaClient, payload, read_all, summary
 

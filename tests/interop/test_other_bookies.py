@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.speed.measure import SkippedError
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.config import ClientConfig
 from bk_spark.errors import NotEnoughBookiesError
 from bk_spark.local.cluster import LocalCluster

@@ -12,8 +12,8 @@ from pyspark.sql import SparkSession
 
 from benchmarks.peers.bookkeeper_cluster import BookKeeperCluster, Peer, java_command
 from benchmarks.speed.measure import SkippedError
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.cli import main
-from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.errors import ConfigError
 from bk_spark.local.cluster import LocalCluster
 from tests.interop.apache import HERE, IS_ALL, JAVA, read_all

@@ -8,8 +8,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from benchmarks.peers.bookkeeper_cluster import BookKeeperCluster
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.cli import main
-from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.errors import LedgerClosedError, LedgerFencedError
 from tests.interop.apache import IS_ALL, ApacheError, JavaClient, payload
 from tests.spark.conftest import Logs, spark

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 
-from bk_spark.client.replication.auditor_znodes import is_requested, request_audit
+from bk_spark.replication.auditor_znodes import is_requested, request_audit
 from tests.cluster.client.cluster_of_znodes import ClusterOfZnodes, eventually
-from tests.cluster.client.replication.test_auditor import PATIENT, cluster, elected, no_polling
+from tests.cluster.replication.test_auditor import PATIENT, cluster, elected, no_polling
 
 __all__ = ["cluster", "no_polling"]
 

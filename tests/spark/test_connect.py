@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.local.cluster import LocalCluster
 from tests.checkout import ROOT
 from tests.unit.datasource.batches import numbers_of

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.errors import LedgerFencedError
 from bk_spark.local.cluster import LocalCluster
 from tests.checkout import ROOT
-from tests.cluster.client.topic.written_topics import WrittenTopic
+from tests.cluster.topic.written_topics import WrittenTopic
 from tests.unit.documented_commands import blocks
 from tests.unit.documented_examples import CHECKPOINTS, GUIDE, README
 from tests.unit.pulsar.entries import single

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.stored.lanes import Lanes
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.datasource.jobs.compact_log import compact_log
+from bk_spark.log.stored.lanes import Lanes
 from tests.cluster.datasource.direct import Direct
 from tests.spark.conftest import Logs
 from tests.spark.test_user_errors import check

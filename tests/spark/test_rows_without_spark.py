@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import types as spark_types
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from tests.spark.conftest import Logs
 
 UTC = datetime.UTC

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from tests.spark.conftest import Logs
 from tests.spark.test_user_errors import check
 

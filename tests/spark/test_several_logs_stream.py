@@ -14,7 +14,7 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from tests.cluster.datasource.direct import Direct
 from tests.spark.conftest import Logs
 from tests.spark.test_stream_source import payloads, uncommit

@@ -16,8 +16,8 @@ import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import DataType
 
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.cli import main
-from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.config import ClientConfig
 from bk_spark.datasource.jobs.compact_log import compact_log
 from bk_spark.datasource.source import BookKeeperDataSource, register

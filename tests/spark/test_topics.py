@@ -12,8 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col
 
 from bk_spark.local.cluster import LocalCluster
-from tests.cluster.client.topic.conftest import bookkeeper, namespace, topic
-from tests.cluster.client.topic.written_topics import WrittenTopic
+from tests.cluster.topic.conftest import bookkeeper, namespace, topic
+from tests.cluster.topic.written_topics import WrittenTopic
 from tests.unit.pulsar.entries import ZSTD, Message, batch, chunks, single
 
 __all__ = ["bookkeeper", "namespace", "topic"]

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from tests.checkout import ROOT
 from tests.cluster.datasource.direct import Direct
 from tests.spark.conftest import Logs

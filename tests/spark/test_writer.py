@@ -9,12 +9,12 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.changes.jobs import WriteJobs
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.write.writer import BatchWriter, LedgerMessage, begin_write
 from bk_spark.errors import ConfigError, MetadataUnavailableError, NotEnoughBookiesError
 from bk_spark.local.cluster import LocalCluster
+from bk_spark.log.changes.jobs import WriteJobs
 from tests.unit.datasource.batches import NUMBERS, numbers, numbers_of, wait_until
 
 

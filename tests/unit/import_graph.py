@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 from pathlib import Path
 
 from tests.checkout import ROOT
@@ -29,6 +30,25 @@ def imported_names(path: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
     return found
+
+
+def missing_names(path: Path) -> set[str]:
+    """What a file takes from modules of ``bk_spark`` that they do not have."""
+    taken = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom))
+    return {
+        f"{node.module}.{alias.name}"
+        for node in taken
+        if node.module and _is_ours(node.module)
+        for alias in node.names
+        if not _has(node.module, alias.name)
+    }
+
+
+def _has(module: str, name: str) -> bool:
+    try:
+        return hasattr(importlib.import_module(module), name) or importlib.util.find_spec(f"{module}.{name}") is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def imported_modules(path: Path) -> set[str]:

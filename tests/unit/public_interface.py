@@ -20,18 +20,18 @@ from bk_spark import aio, proto
 from bk_spark.cli import build_parser
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.ledger.write_handle import AdvWriteHandle, WriteHandle
-from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
-from bk_spark.client.log.log import Log
-from bk_spark.client.log.rows.row_writer import RowWriteHandle
-from bk_spark.client.log.rows.tail_rows import RowTail
-from bk_spark.client.replication.settings import AutoRecoveryConfig
-from bk_spark.client.topic.topic import Topic
 from bk_spark.config import BookieConfig, ClientConfig, LedgerOptions
 from bk_spark.datasource.options import OPTIONS
 from bk_spark.datasource.source import BookKeeperDataSource
 from bk_spark.local.cluster import LocalBookie
 from bk_spark.local.zookeeper_server import LocalZooKeeper
+from bk_spark.log.leader.log_write_handle import LogWriteHandle
+from bk_spark.log.log import Log
+from bk_spark.log.rows.row_writer import RowWriteHandle
+from bk_spark.log.rows.tail_rows import RowTail
+from bk_spark.replication.settings import AutoRecoveryConfig
 from bk_spark.telemetry import metrics
+from bk_spark.topic.topic import Topic
 
 HANDED_OUT = (
     WriteHandle,

@@ -24,17 +24,17 @@ from bk_spark import BookieConfig, BookKeeper, ClientConfig, LocalCluster, Reten
 from bk_spark.cli import build_parser
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.ledger.write_handle import AdvWriteHandle, WriteHandle
-from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
-from bk_spark.client.log.log import Log
-from bk_spark.client.replication.settings import AutoRecoveryConfig
-from bk_spark.client.topic.topic import Topic
 from bk_spark.commands.settings import bookie_config
 from bk_spark.config import LedgerOptions
 from bk_spark.datasource.options import OPTIONS
 from bk_spark.datasource.spark_schema import METADATA_COLUMNS
 from bk_spark.local.cluster import LocalBookie
+from bk_spark.log.leader.log_write_handle import LogWriteHandle
+from bk_spark.log.log import Log
 from bk_spark.pulsar.columns import MESSAGE_SCHEMA
+from bk_spark.replication.settings import AutoRecoveryConfig
 from bk_spark.telemetry import metrics
+from bk_spark.topic.topic import Topic
 from tests.checkout import ROOT
 from tests.unit import documented_commands as commands
 from tests.unit.documented_tables import TABLES, written

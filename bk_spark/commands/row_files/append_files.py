@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from bk_spark.client.log.stored.schema import Schema, parse_schema
 from bk_spark.commands.output import ProgressBar
 from bk_spark.commands.row_files.csv_source import CsvSource
 from bk_spark.commands.row_files.guessed_types import GuessedColumn, merged_type, only_fields_of
@@ -22,6 +21,7 @@ from bk_spark.commands.row_files.named_file import NamedFile, one_line
 from bk_spark.commands.row_files.one_schema import FileColumns, in_schema, one_schema
 from bk_spark.commands.row_files.typed.typed_source import TypedSource
 from bk_spark.errors import ConfigError
+from bk_spark.log.stored.schema import Schema, parse_schema
 from bk_spark.rows.arrow_types import arrow_schema
 from bk_spark.rows.conversion import Conversion
 

@@ -1,4 +1,4 @@
-"""The columns of all files of one call, each accounted for by the rule for appends (client/log/stored/schema.py).
+"""The columns of all files of one call, each accounted for by the rule for appends (log/stored/schema.py).
 
 Every file is held against the log, and against the files before it. A column or a field of a struct that only some have is
 refused by the names of the file and the column, or becomes part of all with ``--merge-schema``: null where a file lacks it.
@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from bk_spark.client.log.stored.merging import filled
-from bk_spark.client.log.stored.schema import Schema, appended_schema, type_name
 from bk_spark.errors import SchemaMismatchError
+from bk_spark.log.stored.merging import filled
+from bk_spark.log.stored.schema import Schema, appended_schema, type_name
 from bk_spark.rows.arrow_types import arrow_schema
 from bk_spark.rows.widening import read_as
 

@@ -18,13 +18,7 @@ import pyarrow as pa
 from pyspark.sql import Row
 from pyspark.sql.types import BinaryType, StructField, StructType
 
-from bk_spark.client.log.changes.jobs import WriteJob
-from bk_spark.client.log.changes.plan import CommitRequest
-from bk_spark.client.log.cleanup.compaction_plan import TARGET_BYTES, CompactionStretch, LedgerGroup, plan_compaction
-from bk_spark.client.log.stored.snapshot import LogSnapshot
-from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Content, LogVersion, Totals
-from bk_spark.client.log.stretches import Stretch
-from bk_spark.client.log.write_ledger import JobRefresh
+from bk_spark.client.ledger.stretches import Stretch
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.jobs.spark_job import SparkJob
 from bk_spark.datasource.options import SourceOptions, parse_options
@@ -33,6 +27,12 @@ from bk_spark.datasource.spark_schema import from_json
 from bk_spark.datasource.write.checks import check_bookies
 from bk_spark.datasource.write.task_attempt import Attempt
 from bk_spark.errors import CorruptionError, MetadataConflictError, UnauthorizedAccessError
+from bk_spark.log.changes.jobs import WriteJob
+from bk_spark.log.changes.plan import CommitRequest
+from bk_spark.log.cleanup.compaction_plan import TARGET_BYTES, CompactionStretch, LedgerGroup, plan_compaction
+from bk_spark.log.stored.snapshot import LogSnapshot
+from bk_spark.log.stored.values import CommitKind, CommittedLedger, Content, LogVersion, Totals
+from bk_spark.log.write_ledger import JobRefresh
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,16 +20,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.progress import Progress, no_progress
-from bk_spark.client.replication.groups import LedgersNaming, groups, ledgers_naming
-from bk_spark.client.replication.ledger_rereplication import RereplicatedLedger
-from bk_spark.client.replication.rereplicator import Rereplicator
-from bk_spark.client.replication.settings import AutoRecoveryConfig
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.config import ClientConfig
 from bk_spark.datasource.jobs.spark_job import SparkJob
 from bk_spark.errors import ConfigError
 from bk_spark.metadata.store import find
+from bk_spark.progress import Progress, no_progress
+from bk_spark.replication.groups import LedgersNaming, groups, ledgers_naming
+from bk_spark.replication.ledger_rereplication import RereplicatedLedger
+from bk_spark.replication.rereplicator import Rereplicator
+from bk_spark.replication.settings import AutoRecoveryConfig
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -15,10 +15,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from bk_spark.client.log.stored.values import Content
-from bk_spark.client.log.stream.follow import Piece
-from bk_spark.client.log.stream.positions import StreamPosition
-from bk_spark.client.log.stretches import Stretch
+from bk_spark.client.ledger.stretches import Stretch
 from bk_spark.datasource.ledgers.tail import FollowedLedger, LedgerTail
 from bk_spark.datasource.option_values import EARLIEST, LATEST, ledger_offset
 from bk_spark.datasource.plain_errors import plain_errors
@@ -27,6 +24,9 @@ from bk_spark.datasource.read.micro_batch import FEW_ENTRIES
 from bk_spark.datasource.read.partitions import plan
 from bk_spark.datasource.read.read_task import Reading
 from bk_spark.errors import ConfigError
+from bk_spark.log.stored.values import Content
+from bk_spark.log.stream.follow import Piece
+from bk_spark.log.stream.positions import StreamPosition
 
 Offset = dict[str, int]
 

@@ -20,11 +20,11 @@ from typing import Generic, TypeVar
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
 from bk_spark.client.ledger.read_handle import ReadHandle
-from bk_spark.client.log.stored.values import Content
-from bk_spark.client.log.stream.follow import Piece
-from bk_spark.client.log.stream.positions import StreamPosition
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.errors import ConfigError
+from bk_spark.log.stored.values import Content
+from bk_spark.log.stream.follow import Piece
+from bk_spark.log.stream.positions import StreamPosition
 from bk_spark.rows.parts import rows_begun
 
 _Position = TypeVar("_Position")

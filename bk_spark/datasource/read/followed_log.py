@@ -10,18 +10,18 @@ from functools import partial
 from typing import TypeVar
 
 from bk_spark.client.ledger.read_handle import ReadHandle
-from bk_spark.client.log.log_store import LogStore
-from bk_spark.client.log.stored.values import Head
-from bk_spark.client.log.stream.cursors import Cursor
-from bk_spark.client.log.stream.follow import LedgerEnd, LogFollower
-from bk_spark.client.log.stream.order import Describe
-from bk_spark.client.log.stream.plan_again import planned
-from bk_spark.client.log.stream.positions import StreamPosition, parse_position
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.option_values import EARLIEST, LATEST
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.read.read_task import opened
 from bk_spark.errors import BookKeeperError, ConfigError
+from bk_spark.log.log_store import LogStore
+from bk_spark.log.stored.values import Head
+from bk_spark.log.stream.cursors import Cursor
+from bk_spark.log.stream.follow import LedgerEnd, LogFollower
+from bk_spark.log.stream.order import Describe
+from bk_spark.log.stream.plan_again import planned
+from bk_spark.log.stream.positions import StreamPosition, parse_position
 
 CURSOR_INTERVAL_S = 1.0
 """The shortest time between two publications of a cursor: each is a synced write in the metadata store."""

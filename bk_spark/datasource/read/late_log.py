@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from bk_spark.client.log.stored.merging import ApartTypes, ClashingNames, bare, clashing, merged
-from bk_spark.client.log.stored.schema import type_name
 from bk_spark.datasource.read.loaded_log import LoadedLog, Stored
 from bk_spark.datasource.read.read_task import Reading
 from bk_spark.errors import SchemaMismatchError
+from bk_spark.log.stored.merging import ApartTypes, ClashingNames, bare, clashing, merged
+from bk_spark.log.stored.schema import type_name
 
 _RESTART = "restart the query, which then reads it"
 _APART = "leave the log out of this query, and start one of its own for it"

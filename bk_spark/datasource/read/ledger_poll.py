@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Protocol
 
 from bk_spark.client.ledger.read_handle import ReadHandle
-from bk_spark.client.log.log_store import LogStore
-from bk_spark.client.log.stream.follow import LedgerEnd
-from bk_spark.client.log.stream.waits import RETRY_S
 from bk_spark.errors import BookKeeperError
+from bk_spark.log.log_store import LogStore
+from bk_spark.log.stream.follow import LedgerEnd
+from bk_spark.log.stream.waits import RETRY_S
 
 MAX_THREADS = 64
 """Threads of one stream that wait at bookies: a log has two open ledgers at most, and one as a rule."""

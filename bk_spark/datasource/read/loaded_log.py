@@ -11,12 +11,12 @@ from typing import Any
 
 from pyspark.sql.types import StringType, StructType
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.stored.lanes import PLAIN, Lanes
-from bk_spark.client.log.stored.snapshot import check_version
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.spark_schema import ENTRIES, from_json, to_arrow, with_metadata_columns
 from bk_spark.errors import ConfigError, State
+from bk_spark.log.stored.lanes import PLAIN, Lanes
+from bk_spark.log.stored.snapshot import check_version
 from bk_spark.rows.where.filter import RowFilter, bind
 
 

@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.stored.merging import ApartTypes, ClashingNames, merged_fields
-from bk_spark.client.log.stored.schema import type_name
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.datasource.option_values import MAX_LOGS_READ
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.read.loaded_log import LoadedLog, Stored, load_log
 from bk_spark.errors import ConfigError, NoSuchLogError, SchemaMismatchError
+from bk_spark.log.stored.merging import ApartTypes, ClashingNames, merged_fields
+from bk_spark.log.stored.schema import type_name
 
 _NAMES_SHOWN = 5
 """Names of logs in one error."""

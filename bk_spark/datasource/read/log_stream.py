@@ -10,15 +10,15 @@ from __future__ import annotations
 import uuid
 from dataclasses import replace
 
-from bk_spark.client.log.stored.values import Head
-from bk_spark.client.log.stream.follow import LedgerEnd, Newest
-from bk_spark.client.log.stream.positions import StreamPosition
 from bk_spark.datasource.read.batch_limits import Admitted, Limits, StoredSizes, admitted
 from bk_spark.datasource.read.followed_log import CursorPublisher, FollowedLog
 from bk_spark.datasource.read.micro_batch import BatchPlanner, Part
 from bk_spark.datasource.read.read_task import Reading
 from bk_spark.datasource.read.tail import LogTail, StreamThreads
 from bk_spark.errors import ConfigError, LogReplacedError
+from bk_spark.log.stored.values import Head
+from bk_spark.log.stream.follow import LedgerEnd, Newest
+from bk_spark.log.stream.positions import StreamPosition
 
 
 class LogStream:

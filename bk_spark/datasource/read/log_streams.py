@@ -9,7 +9,6 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 
-from bk_spark.client.log.stream.positions import StreamOffset, StreamPosition
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.option_values import EARLIEST, LATEST
 from bk_spark.datasource.read.late_log import check_fits
@@ -21,6 +20,7 @@ from bk_spark.datasource.read.several_offset import InLog, SeveralOffset, parse_
 from bk_spark.datasource.read.stream_thread import StreamThread
 from bk_spark.datasource.read.tail import StreamThreads
 from bk_spark.errors import ConfigError, LogGoneError, NoSuchLogError
+from bk_spark.log.stream.positions import StreamOffset, StreamPosition
 
 DELETED = "it was deleted, and the stream may not have read all of it"
 

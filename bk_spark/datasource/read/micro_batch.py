@@ -17,11 +17,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from bk_spark.client.log.stored.origins import origins
-from bk_spark.client.log.stored.values import Content
-from bk_spark.client.log.stream.follow import Piece
-from bk_spark.client.log.stream.positions import StreamPosition
-from bk_spark.client.log.stretches import Stretch
+from bk_spark.client.ledger.stretches import Stretch
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.read.batch_limits import StoredSizes
 from bk_spark.datasource.read.followed_log import FollowedLog
@@ -29,6 +25,10 @@ from bk_spark.datasource.read.partitions import cut_large, plan
 from bk_spark.datasource.read.read_task import Reading, Sources
 from bk_spark.datasource.spark_schema import METADATA_COLUMNS, as_stored, to_arrow
 from bk_spark.errors import DataLossError, NoSuchLedgerError, SchemaMismatchError
+from bk_spark.log.stored.origins import origins
+from bk_spark.log.stored.values import Content
+from bk_spark.log.stream.follow import Piece
+from bk_spark.log.stream.positions import StreamPosition
 from bk_spark.rows.widening import is_readable
 
 FEW_ENTRIES = 64

@@ -10,12 +10,12 @@ import re
 import time
 from collections.abc import Mapping
 
-from bk_spark.client.log.stored.names import LogNames
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.read.loaded_logs import matching_now
 from bk_spark.datasource.read.stream_thread import StreamThread
 from bk_spark.datasource.read.tail import STALE_S
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError
+from bk_spark.log.stored.names import LogNames
 
 NAMES_S = 2.0
 """Time between two looks at the names: as long as a few micro-batches take, and hardly a cost for the metadata store."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
-from bk_spark.client.log.stretches import Stretch, cut, cut_at_fragments
+from bk_spark.client.ledger.stretches import Stretch, cut, cut_at_fragments
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
 MAX_STRETCHES = 256

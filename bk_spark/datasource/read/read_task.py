@@ -8,16 +8,16 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.client.ledger.read_handle import ReadHandle
-from bk_spark.client.log.rows.key_lanes import LaneChoice
-from bk_spark.client.log.stored.origins import Origin
-from bk_spark.client.log.stream.follow import LanesOf
-from bk_spark.client.log.stretches import Stretch
+from bk_spark.client.ledger.stretches import Stretch
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.spark_schema import ORIGIN_COLUMNS, as_stored, to_arrow
 from bk_spark.errors import ConfigError, SchemaMismatchError
+from bk_spark.log.rows.key_lanes import LaneChoice
+from bk_spark.log.stored.origins import Origin
+from bk_spark.log.stream.follow import LanesOf
 from bk_spark.rows.not_null import declared, null_place
 from bk_spark.rows.parts import whole_payloads
 from bk_spark.rows.reading import Added, Converter, constant, joined, rows_as

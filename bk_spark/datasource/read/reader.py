@@ -17,12 +17,8 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.stored.origins import origins
-from bk_spark.client.log.stored.values import Head
-from bk_spark.client.log.stream.plan_again import planned
-from bk_spark.client.log.stream.positions import StreamPosition, parse_position
-from bk_spark.client.log.stretches import Stretch, confirmed_stretch
+from bk_spark.bookkeeper import BookKeeper
+from bk_spark.client.ledger.stretches import Stretch, confirmed_stretch
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.option_values import EARLIEST, LATEST
 from bk_spark.datasource.options import SourceOptions
@@ -33,6 +29,10 @@ from bk_spark.datasource.read.micro_batch import BatchPlanner
 from bk_spark.datasource.read.partitions import cut_large, plan
 from bk_spark.datasource.read.read_task import Reading, Sources, opened
 from bk_spark.errors import ConfigError, NoSuchLedgerError, NoSuchLogError
+from bk_spark.log.stored.origins import origins
+from bk_spark.log.stored.values import Head
+from bk_spark.log.stream.plan_again import planned
+from bk_spark.log.stream.positions import StreamPosition, parse_position
 
 
 @dataclass(frozen=True, slots=True)

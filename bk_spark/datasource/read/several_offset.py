@@ -25,9 +25,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bk_spark.client.log.stream.positions import Offset, StreamOffset, StreamPosition, offset_in_log
 from bk_spark.datasource.option_values import MAX_LOGS_READ
 from bk_spark.errors import ConfigError
+from bk_spark.log.stream.positions import Offset, StreamOffset, StreamPosition, offset_in_log
 
 FORMAT = 1
 

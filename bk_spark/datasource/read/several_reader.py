@@ -15,7 +15,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from bk_spark.client.log.stream.positions import Offset, StreamOffset, StreamPosition
 from bk_spark.datasource.plain_errors import plain_errors
 from bk_spark.datasource.read.batch_limits import Admitted, Limits, default_limit
 from bk_spark.datasource.read.loaded_log import Stored
@@ -25,6 +24,7 @@ from bk_spark.datasource.read.read_task import Reading
 from bk_spark.datasource.read.several_offset import BatchRange, InLog, SeveralOffset, several_offset
 from bk_spark.datasource.read.shares import in_turn, share_out
 from bk_spark.errors import LogGoneError, NoSuchLogError
+from bk_spark.log.stream.positions import Offset, StreamOffset, StreamPosition
 
 logger = logging.getLogger(__name__)
 

@@ -17,15 +17,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from bk_spark.client.log.stored.values import Head, OpenLedger
-from bk_spark.client.log.stream.follow import LedgerEnd, Newest
-from bk_spark.client.log.stream.positions import StreamPosition
-from bk_spark.client.log.stream.waits import HEARTBEAT_S, PATIENCE_S, RETRY_S
 from bk_spark.datasource.read.followed_log import CURSOR_INTERVAL_S, CursorPublisher, FollowedLog
 from bk_spark.datasource.read.ledger_poll import LedgerPoll, PollThreads
 from bk_spark.datasource.read.stream_thread import StreamThread
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError
+from bk_spark.log.stored.values import Head, OpenLedger
+from bk_spark.log.stream.follow import LedgerEnd, Newest
+from bk_spark.log.stream.positions import StreamPosition
+from bk_spark.log.stream.waits import HEARTBEAT_S, PATIENCE_S, RETRY_S
 
 STALE_S = PATIENCE_S
 """The stream fails after this long without a read of the log's head, or without an answer of an open ledger's bookies."""

@@ -13,9 +13,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bk_spark.client.topic.gathering import gathered
-from bk_spark.client.topic.ledgers import TopicLedgers
-from bk_spark.client.topic.view import TopicView
 from bk_spark.datasource.read.batch_limits import Admitted, Limits
 from bk_spark.datasource.read.shares import in_turn, share_out
 from bk_spark.datasource.topics.reading import TopicsRead
@@ -25,6 +22,9 @@ from bk_spark.errors import NoSuchEntryError, NoSuchLedgerError
 from bk_spark.pulsar.messages import decode_in_turns
 from bk_spark.pulsar.names import TopicName
 from bk_spark.pulsar.positions import Position
+from bk_spark.topic.gathering import gathered
+from bk_spark.topic.ledgers import TopicLedgers
+from bk_spark.topic.view import TopicView
 
 Ints = npt.NDArray[np.int64]
 

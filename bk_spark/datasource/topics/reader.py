@@ -11,13 +11,13 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from bk_spark.client.topic.ledgers import TopicLedgers
-from bk_spark.client.topic.plan import TopicStarts, offset_in
-from bk_spark.client.topic.topic import parts_between
 from bk_spark.datasource.option_values import EARLIEST
 from bk_spark.datasource.plain_errors import plain_errors
 from bk_spark.datasource.topics.reading import TopicsRead, named_topics
 from bk_spark.pulsar.positions import Offsets
+from bk_spark.topic.ledgers import TopicLedgers
+from bk_spark.topic.plan import TopicStarts, offset_in
+from bk_spark.topic.topic import parts_between
 
 _END = "option 'endingOffsets'"
 

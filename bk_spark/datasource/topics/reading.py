@@ -10,12 +10,7 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from bk_spark.client.log.stretches import cut_at_fragments
-from bk_spark.client.topic.access import TopicAccess
-from bk_spark.client.topic.columns import TopicColumns
-from bk_spark.client.topic.plan import ReadStart
-from bk_spark.client.topic.reading import MessageChoice, TopicPart, TopicReading
-from bk_spark.client.topic.store import TopicStore
+from bk_spark.client.ledger.stretches import cut_at_fragments
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.option_values import pattern_of
 from bk_spark.datasource.options import SourceOptions
@@ -26,6 +21,11 @@ from bk_spark.errors import NoSuchTopicError
 from bk_spark.pulsar.names import TopicName
 from bk_spark.pulsar.positions import Offsets
 from bk_spark.rows.reading import joined
+from bk_spark.topic.access import TopicAccess
+from bk_spark.topic.columns import TopicColumns
+from bk_spark.topic.plan import ReadStart
+from bk_spark.topic.reading import MessageChoice, TopicPart, TopicReading
+from bk_spark.topic.store import TopicStore
 
 
 @dataclass(frozen=True, slots=True)

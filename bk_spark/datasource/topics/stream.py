@@ -17,10 +17,6 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
-from bk_spark.client.topic.ledgers import TopicLedgers
-from bk_spark.client.topic.reading import TopicPart
-from bk_spark.client.topic.topic import parts_between
-from bk_spark.client.topic.view import BEGINNING, TopicView
 from bk_spark.datasource.option_values import LATEST
 from bk_spark.datasource.plain_errors import plain_errors
 from bk_spark.datasource.read.batch_limits import Limits, default_limit
@@ -30,6 +26,10 @@ from bk_spark.datasource.topics.tail import TopicsTail
 from bk_spark.errors import MessagesGoneError
 from bk_spark.pulsar.names import TopicName
 from bk_spark.pulsar.positions import Position, TopicOffset
+from bk_spark.topic.ledgers import TopicLedgers
+from bk_spark.topic.reading import TopicPart
+from bk_spark.topic.topic import parts_between
+from bk_spark.topic.view import BEGINNING, TopicView
 
 Offset = dict[str, Any]
 logger = logging.getLogger(__name__)

@@ -13,17 +13,17 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 
-from bk_spark.client.log.stream.waits import PATIENCE_S, RETRY_S
-from bk_spark.client.topic.ledgers import TopicLedgers
-from bk_spark.client.topic.open_transactions import TransactionScan
-from bk_spark.client.topic.plan import ReadStart, TopicStarts
-from bk_spark.client.topic.view import TopicView
 from bk_spark.datasource.read.stream_thread import StreamThread
 from bk_spark.datasource.read.tail import GRACE_S
 from bk_spark.datasource.topics.reading import TopicsRead, topics_left
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError
+from bk_spark.log.stream.waits import PATIENCE_S, RETRY_S
 from bk_spark.pulsar.names import TopicName
 from bk_spark.pulsar.positions import Position
+from bk_spark.topic.ledgers import TopicLedgers
+from bk_spark.topic.open_transactions import TransactionScan
+from bk_spark.topic.plan import ReadStart, TopicStarts
+from bk_spark.topic.view import TopicView
 
 LOOK_S = 0.25
 """Between two looks: the delay that a message has at most on its way into a micro-batch, and a small load for the bookies."""

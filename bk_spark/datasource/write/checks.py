@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from pyspark.sql.types import BinaryType, StringType, StructType
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.rows.key_lanes import AskedLanes
-from bk_spark.client.log.stored.lanes import PLAIN, Lanes
-from bk_spark.client.log.stored.schema import appended_schema, parse_schema, timestamps_of_dates
-from bk_spark.client.log.stored.snapshot import LogReader
-from bk_spark.client.log.stored.values import Head
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.spark_schema import nullable, to_arrow
 from bk_spark.errors import ConfigError, NoSuchLogError, NotEnoughBookiesError, SchemaMismatchError, UnauthorizedAccessError
+from bk_spark.log.rows.key_lanes import AskedLanes
+from bk_spark.log.stored.lanes import PLAIN, Lanes
+from bk_spark.log.stored.schema import appended_schema, parse_schema, timestamps_of_dates
+from bk_spark.log.stored.snapshot import LogReader
+from bk_spark.log.stored.values import Head
 
 _VERSIONS_LOOKED_AT = 10
 """Versions that are searched for a ledger of the log. Nearly every version adds one; if none of these did, the whole list

@@ -13,15 +13,15 @@ import pyarrow as pa
 from pyspark.sql.types import StructType
 
 from bk_spark.client.ledger.write_handle import WriteHandle
-from bk_spark.client.log.changes.jobs import WriteJob
-from bk_spark.client.log.log_store import LogStore
-from bk_spark.client.log.stored.lanes import PLAIN, Lanes
-from bk_spark.client.log.stored.values import CommittedLedger
-from bk_spark.client.log.write_ledger import JobRefresh, until_ended, write_ledgers
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.spark_schema import to_arrow
 from bk_spark.errors import ConfigError, State
+from bk_spark.log.changes.jobs import WriteJob
+from bk_spark.log.log_store import LogStore
+from bk_spark.log.stored.lanes import PLAIN, Lanes
+from bk_spark.log.stored.values import CommittedLedger
+from bk_spark.log.write_ledger import JobRefresh, until_ended, write_ledgers
 from bk_spark.rows.codec import PayloadFormat
 from bk_spark.rows.conversion import check_dates, check_values
 from bk_spark.rows.gathering import gathered_entries

@@ -25,16 +25,16 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from bk_spark.client.log.changes.jobs import WriteJob
-from bk_spark.client.log.changes.plan import CommitRequest
-from bk_spark.client.log.stored.lanes import PLAIN, Lanes
-from bk_spark.client.log.stored.values import CommitKind, CommittedLedger
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.plain_errors import plain_errors
 from bk_spark.datasource.write.checks import check_append, check_bookies, found_log, lanes_of_write, stored_schema
 from bk_spark.datasource.write.task_attempt import Attempt
 from bk_spark.errors import BookKeeperError, ConfigError
+from bk_spark.log.changes.jobs import WriteJob
+from bk_spark.log.changes.plan import CommitRequest
+from bk_spark.log.stored.lanes import PLAIN, Lanes
+from bk_spark.log.stored.values import CommitKind, CommittedLedger
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"

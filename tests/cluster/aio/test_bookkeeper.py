@@ -10,9 +10,7 @@ import pytest
 
 import bk_spark.aio as bk
 from bk_spark.aio import bookkeeper as aio_bookkeeper
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.entry_range import LogPosition
-from bk_spark.client.log.stored.values import Retention
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.config import ClientConfig
 from bk_spark.errors import (
     BookKeeperError,
@@ -23,6 +21,8 @@ from bk_spark.errors import (
     NoSuchLogError,
 )
 from bk_spark.local.cluster import LocalCluster
+from bk_spark.log.entry_range import LogPosition
+from bk_spark.log.stored.values import Retention
 from tests.cluster.aio.event_loops import run, threads, until, with_client
 from tests.cluster.live_ledgers import suspended
 

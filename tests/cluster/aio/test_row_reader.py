@@ -18,15 +18,15 @@ import pytest
 
 import bk_spark.aio as bk
 from bk_spark.aio.side_by_side import AsyncSideBySide
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.client.ledger.running_read import RunningRead
-from bk_spark.client.log.entry_range import LogPosition
-from bk_spark.client.log.log import Log
-from bk_spark.client.log.rows import read_rows
-from bk_spark.client.log.rows.side_by_side import ReadAhead
 from bk_spark.config import ClientConfig
 from bk_spark.errors import BookieUnavailableError, BookKeeperError, ConfigError, NoSuchLedgerError, NoSuchLogError
 from bk_spark.local.cluster import LocalCluster
+from bk_spark.log.entry_range import LogPosition
+from bk_spark.log.log import Log
+from bk_spark.log.rows import read_rows
+from bk_spark.log.rows.side_by_side import ReadAhead
 from tests.cluster.aio import event_loops
 from tests.cluster.aio.event_loops import lasting_threads, pending_futures, run, tasks_of_clients, threads, until
 from tests.cluster.live_ledgers import suspended

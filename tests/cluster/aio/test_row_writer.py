@@ -14,10 +14,7 @@ import pyarrow as pa
 import pytest
 
 import bk_spark.aio as bk
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.entry_range import LogPosition
-from bk_spark.client.log.log import Log
-from bk_spark.client.log.rows.row_buffer import RowBuffer, RowCall
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.config import ClientConfig
 from bk_spark.errors import (
     AddQuorumTimeoutError,
@@ -29,6 +26,9 @@ from bk_spark.errors import (
     SchemaMismatchError,
 )
 from bk_spark.local.cluster import LocalCluster
+from bk_spark.log.entry_range import LogPosition
+from bk_spark.log.log import Log
+from bk_spark.log.rows.row_buffer import RowBuffer, RowCall
 from tests.cluster.aio.event_loops import Ticks, lasting_threads, pending_futures, run, tasks_of_clients, until, with_log
 from tests.cluster.live_ledgers import suspended
 

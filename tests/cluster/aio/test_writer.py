@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import bk_spark.aio as bk
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.config import ClientConfig
 from bk_spark.errors import (
     AddQuorumTimeoutError,

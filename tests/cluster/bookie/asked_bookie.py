@@ -9,7 +9,7 @@ from types import TracebackType
 import grpc
 import pyarrow as pa
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.config import DigestType
 from bk_spark.entries.batch import decode, encode, seal
 from bk_spark.entries.digest import Digester, master_key

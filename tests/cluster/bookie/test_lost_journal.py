@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.cli import main
-from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.config import ClientConfig
 from bk_spark.errors import BookKeeperError
 from bk_spark.local.cluster import LocalBookie, LocalCluster

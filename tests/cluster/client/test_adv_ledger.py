@@ -11,7 +11,7 @@ from functools import partial
 
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.state_machine import Append, Event
 from bk_spark.config import ClientConfig, DigestType

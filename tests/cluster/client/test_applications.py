@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.cli import main
-from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.errors import ConfigError
 from bk_spark.local.cluster import LocalCluster
 

@@ -11,7 +11,7 @@ from concurrent.futures import Future, wait
 import pyarrow as pa
 import pytest
 
-from bk_spark.client.bookkeeper import MAX_CREATE_TRIES, BookKeeper
+from bk_spark.bookkeeper import MAX_CREATE_TRIES, BookKeeper
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.config import MAX_ENTRY_BYTES, ClientConfig, DigestType
 from bk_spark.errors import (

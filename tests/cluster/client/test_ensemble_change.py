@@ -9,10 +9,10 @@ from concurrent.futures import Future, wait
 
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.replication.rereplicator import Rereplicator
-from bk_spark.client.replication.settings import AutoRecoveryConfig
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.local.cluster import LocalCluster
+from bk_spark.replication.rereplicator import Rereplicator
+from bk_spark.replication.settings import AutoRecoveryConfig
 from tests.cluster.live_ledgers import (
     BRISK,
     DEADLINE_S,

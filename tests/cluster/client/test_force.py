@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.errors import BookieUnavailableError, ConfigError, LedgerClosedError
 from bk_spark.local.cluster import LocalCluster
 from tests.cluster.live_ledgers import BRISK, DEADLINE_S, bookies_of, eventually_last_add_confirmed, killed, payloads, suspended

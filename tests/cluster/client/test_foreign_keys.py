@@ -8,16 +8,16 @@ from collections.abc import Callable, Iterator
 import grpc
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.client.ledger.write_handle import WriteHandle
-from bk_spark.client.replication.rereplicator import Rereplicator
-from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import DigestType
 from bk_spark.entries.batch import BatchHeader, EncodedBatch
 from bk_spark.entries.crc import crc32c
 from bk_spark.local.cluster import LocalBookie, LocalCluster
 from bk_spark.proto.bookie_pb2_grpc import BookieStub
 from bk_spark.quorum import DENSE
+from bk_spark.replication.rereplicator import Rereplicator
+from bk_spark.replication.settings import AutoRecoveryConfig
 from bk_spark.wire.codec import encode_add_request
 from bk_spark.wire.messages import HIGHEST_LEDGER_ID, AddRequest, AdminOperation, Status
 from tests.cluster.bookie.asked_bookie import KEY, TIMEOUT_S, AskedBookie

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.client.ledger.write_handle import WriteHandle
-from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.local.cluster import LocalBookie, LocalCluster
 from bk_spark.metadata.under_replication import UnderReplication
-from tests.cluster.client.replication.test_rereplicator import assert_whole, held
-from tests.cluster.client.replication.test_worker import eventually, worker
+from bk_spark.replication.settings import AutoRecoveryConfig
 from tests.cluster.live_ledgers import BRISK, DEADLINE_S, payloads
+from tests.cluster.replication.test_rereplicator import assert_whole, held
+from tests.cluster.replication.test_worker import eventually, worker
 
 BRISK_WORKER = AutoRecoveryConfig(retry_s=0.2)
 """It gives the writers of open tails their usual time."""

@@ -9,7 +9,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.client.ledger import recovery_on_open
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.ledger.write_handle import WriteHandle

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 import bk_spark
 from bk_spark import aio
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.local.cluster import LocalCluster
 
 SECRET = b"sesame"

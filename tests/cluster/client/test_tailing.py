@@ -10,7 +10,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.errors import BookieUnavailableError, ConfigError, NoSuchEntryError, NoSuchLedgerError
 from bk_spark.local.cluster import LocalCluster
 from tests.cluster.live_ledgers import BRISK, DEADLINE_S, bookies_of, eventually_last_add_confirmed, payloads, suspended

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from bk_spark.cli import main
-from bk_spark.client.replication.auditor_znodes import AuditorElection, AuditorZnodes, candidates
 from bk_spark.metadata.under_replication import UnderReplication
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore
+from bk_spark.replication.auditor_znodes import AuditorElection, AuditorZnodes, candidates
 from tests.cluster.client.cluster_of_znodes import ClusterOfZnodes, eventually
 
 Run = Callable[..., list[dict[str, Any]]]

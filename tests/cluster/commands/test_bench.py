@@ -10,8 +10,8 @@ import sys
 
 import pytest
 
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.cli import main
-from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.commands.bench import Latencies
 from bk_spark.local.cluster import LocalCluster
 

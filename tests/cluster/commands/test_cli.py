@@ -19,8 +19,8 @@ import pytest
 
 from bk_spark.bookie.identity.cookie_file import BootNumber, DirectoryPlace, StoredCookie, encode_stored
 from bk_spark.bookie.logs.record import RecordKind
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.cli import main
-from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.metadata.store import ANY_VERSION
 from bk_spark.metadata.under_replication import UnderReplication

@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.cli import main
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.log import Log
 from bk_spark.local.cluster import LocalCluster
+from bk_spark.log.log import Log
 
 
 @pytest.fixture(autouse=True)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.cli import main
-from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.commands import bookie as commands
 from bk_spark.commands.output import ProgressBar
 from bk_spark.local.cluster import LocalCluster

@@ -13,12 +13,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.client.ledger.write_handle import WriteHandle
-from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.dashboard.server import Dashboard
 from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, LocalCluster
 from bk_spark.metadata.under_replication import UnderReplication
+from bk_spark.replication.settings import AutoRecoveryConfig
 from tests.cluster.dashboard.browser import headless, resize
 from tests.cluster.dashboard.lively_cluster import fill_log, kill, load, publish_cursor
 

@@ -17,8 +17,8 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
-from bk_spark.client.log.stored.values import CommittedLedger
 from bk_spark.dashboard.server import Dashboard
+from bk_spark.log.stored.values import CommittedLedger
 from tests.cluster.dashboard.browser import headless, missing, resize
 from tests.cluster.dashboard.lively_cluster import LOG, MARKUP, Lively, load
 

@@ -14,7 +14,7 @@ from urllib.parse import quote, urlsplit
 
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.dashboard.server import Dashboard
 from bk_spark.errors import ConfigError
 from tests.cluster.dashboard.lively_cluster import LOG, MARKUP, SECRET, Lively

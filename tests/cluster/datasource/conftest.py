@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.config import ClientConfig
 from bk_spark.datasource.read.stream_reader import StreamReader
 from bk_spark.local.cluster import LocalCluster

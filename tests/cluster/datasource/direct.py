@@ -11,10 +11,10 @@ import pyarrow as pa
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from bk_spark.client.log.stream.positions import Offset
 from bk_spark.datasource.read.reader import EntryReader
 from bk_spark.datasource.read.stream_reader import StreamReader
 from bk_spark.datasource.source import BookKeeperDataSource
+from bk_spark.log.stream.positions import Offset
 
 Row = dict[str, Any]
 

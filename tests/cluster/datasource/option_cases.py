@@ -8,9 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.stored.lanes import Lanes
-from bk_spark.client.log.stored.values import CommittedLedger
+from bk_spark.bookkeeper import BookKeeper
+from bk_spark.log.stored.lanes import Lanes
+from bk_spark.log.stored.values import CommittedLedger
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from tests.cluster.datasource.direct import Direct, micro_batches
 from tests.unit.datasource.batches import numbers, wait_until

@@ -7,11 +7,11 @@ from typing import Any
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.changes.plan import CommitRequest
-from bk_spark.client.log.stored.values import CommitKind, CommittedLedger
-from bk_spark.client.log.stream.positions import Offset
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.datasource.read.stream_reader import StreamReader
+from bk_spark.log.changes.plan import CommitRequest
+from bk_spark.log.stored.values import CommitKind, CommittedLedger
+from bk_spark.log.stream.positions import Offset
 from tests.cluster.datasource.direct import micro_batch
 from tests.unit.datasource.batches import wait_until
 

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pyarrow as pa
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.config import ClientConfig, DigestType
 from bk_spark.datasource import connection, source
 from bk_spark.datasource.options import OPTIONS, SourceOptions, parse_options

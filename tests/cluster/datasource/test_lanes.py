@@ -10,10 +10,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.stored.lanes import PLAIN, Lanes
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.datasource.read import read_task
 from bk_spark.errors import ConfigError, MetadataConflictError
+from bk_spark.log.stored.lanes import PLAIN, Lanes
 from bk_spark.rows.lanes import lane_of
 from tests.cluster.datasource.direct import micro_batches
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.datasource.read.stream_reader import StreamReader
 from bk_spark.errors import BookKeeperError, ConfigError, NoSuchLedgerError, UnauthorizedAccessError

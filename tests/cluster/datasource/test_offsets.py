@@ -12,9 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.stored.snapshot import LogSnapshot
-from bk_spark.client.log.stored.values import CommittedLedger, Content, OpenLedger
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.config import ClientConfig
 from bk_spark.datasource.options import parse_options
 from bk_spark.datasource.read.loaded_log import LoadedLog
@@ -23,6 +21,8 @@ from bk_spark.datasource.read.reader import parts_of
 from bk_spark.datasource.spark_schema import ENTRIES
 from bk_spark.errors import ConfigError, DataLossError, LedgerClosedError, LedgerFencedError, LogReplacedError
 from bk_spark.local.cluster import LocalCluster
+from bk_spark.log.stored.snapshot import LogSnapshot
+from bk_spark.log.stored.values import CommittedLedger, Content, OpenLedger
 from bk_spark.metadata.ledger_metadata import DigestType
 from tests.cluster.datasource.direct import Direct, micro_batches
 from tests.unit.datasource.batches import numbers, wait_until

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.datasource.spark_schema import METADATA_COLUMNS
 from bk_spark.errors import ConfigError, LedgerFencedError, NoSuchLogError
 from tests.cluster.datasource.direct import Direct, micro_batch, rows_of

@@ -9,9 +9,9 @@ import json
 
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.stored.values import Head, Retention
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.datasource.read.followed_log import FollowedLog
+from bk_spark.log.stored.values import Head, Retention
 from tests.cluster.datasource.direct import Direct, micro_batch, micro_batches
 from tests.cluster.datasource.streams import compact
 from tests.unit.datasource.batches import numbers

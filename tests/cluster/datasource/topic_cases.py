@@ -7,8 +7,8 @@ import uuid
 import pytest
 
 from bk_spark.errors import NoSuchTopicError, UnreadableMessagesError
-from tests.cluster.client.topic.written_topics import WrittenTopic
 from tests.cluster.datasource.option_cases import CASES, World, case
+from tests.cluster.topic.written_topics import WrittenTopic
 from tests.unit.pulsar.entries import single
 
 __all__ = ["CASES"]

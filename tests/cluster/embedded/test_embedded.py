@@ -19,10 +19,10 @@ from typing import ClassVar, cast
 import pytest
 
 from bk_spark import BookKeeper, ConfigError
-from bk_spark.embedded import host, join, users
+from bk_spark.embedded import join, users
 from bk_spark.embedded.turn import TURN_FILE
 from bk_spark.errors import ProcessFailedError
-from bk_spark.local import repair
+from bk_spark.local import embedded_host, repair
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.local.refusals import RefusedBookie
 
@@ -112,7 +112,7 @@ def hosts_of(directory: Path) -> list[int]:
     found = []
     for pid in processes_in(directory):
         with suppress(OSError):
-            found += [pid] if b"bk_spark.embedded.host" in Path(f"/proc/{pid}/cmdline").read_bytes() else []
+            found += [pid] if b"bk_spark.local.embedded_host" in Path(f"/proc/{pid}/cmdline").read_bytes() else []
     return found
 
 
@@ -388,13 +388,13 @@ def test_a_suspended_host_is_known_by_what_it_holds_open_not_by_its_number(tmp_p
         subprocess.Popen(["sleep", "60"]) as another,
     ):
         try:
-            assert not host._is_suspended(its_host.pid, tmp_path)
+            assert not embedded_host._is_suspended(its_host.pid, tmp_path)
             for process in (its_host, another):
                 process.send_signal(signal.SIGSTOP)
                 os.waitid(os.P_PID, process.pid, os.WSTOPPED)
-            assert host._is_suspended(its_host.pid, tmp_path)
-            assert not host._is_suspended(another.pid, tmp_path)
+            assert embedded_host._is_suspended(its_host.pid, tmp_path)
+            assert not embedded_host._is_suspended(another.pid, tmp_path)
         finally:
             its_host.kill()
             another.kill()
-    assert not host._is_suspended(its_host.pid, tmp_path)
+    assert not embedded_host._is_suspended(its_host.pid, tmp_path)

@@ -17,8 +17,8 @@ from kazoo.client import KazooClient
 from kazoo.security import make_digest_acl
 
 from bk_spark.bookie.identity.cookie_file import read_znode
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.cli import main
-from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.config import ClientConfig
 from bk_spark.errors import BookKeeperError, ConfigError, MetadataAccessError, UnauthorizedAccessError
 from bk_spark.local.cluster import LocalCluster

@@ -19,7 +19,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.config import ClientConfig
 from bk_spark.errors import BookieUnavailableError, BookKeeperError, ConfigError, NotEnoughBookiesError, UnauthorizedAccessError
 from bk_spark.local.cluster import LocalCluster

@@ -47,9 +47,9 @@ class Coverage:
     """Counts from now on."""
 
     def __init__(self, *, of_drivers: bool = False) -> None:
-        client = ROOT / "bk_spark" / "client"
-        machines = [*(f"protocol/{name}" for name in STATE_MACHINES), "replication/ledger_rereplication"]
-        files = [str(client / f"{name}.py") for name in (DRIVERS if of_drivers else machines)]
+        machines = [*(f"client/protocol/{name}" for name in STATE_MACHINES), "replication/ledger_rereplication"]
+        drivers = [f"client/{name}" for name in DRIVERS]
+        files = [str(ROOT / "bk_spark" / f"{name}.py") for name in (drivers if of_drivers else machines)]
         self._coverage = coverage.Coverage(branch=True, include=files, data_file=None, config_file=False)
         self._coverage.start()
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from bk_spark.client.log.stored.paths import LogPaths
-from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Head, LogVersion, Page, Totals
+from bk_spark.log.stored.paths import LogPaths
+from bk_spark.log.stored.values import CommitKind, CommittedLedger, Head, LogVersion, Page, Totals
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from tests.simulation.engines.invariants import Violation
 from tests.simulation.logs.ledgers import ZNODES, Bookies

@@ -7,12 +7,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from bk_spark.client.log.changes.jobs import WriteJob
-from bk_spark.client.log.changes.plan import CommitRequest
-from bk_spark.client.log.cleanup.orphans import Orphans
-from bk_spark.client.log.cleanup.vacuum import LogVacuum
-from bk_spark.client.log.leader.leadership import end_of
-from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, LogVersion
 from bk_spark.errors import (
     AddQuorumTimeoutError,
     JobEndedError,
@@ -22,6 +16,12 @@ from bk_spark.errors import (
     MetadataUnavailableError,
     NoSuchLedgerError,
 )
+from bk_spark.log.changes.jobs import WriteJob
+from bk_spark.log.changes.plan import CommitRequest
+from bk_spark.log.cleanup.orphans import Orphans
+from bk_spark.log.cleanup.vacuum import LogVacuum
+from bk_spark.log.leader.leadership import end_of
+from bk_spark.log.stored.values import CommitKind, CommittedLedger, LogVersion
 from tests.simulation.logs.history import Batch
 from tests.simulation.logs.ledgers import length_of
 from tests.simulation.logs.world import DAY_MS, HOUR_MS, LOG, Machine

@@ -13,9 +13,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from hashlib import sha256
 
-from bk_spark.client.log.cleanup.orphans import Orphans
-from bk_spark.client.log.cleanup.vacuum import LogVacuum
-from bk_spark.client.log.stored.values import CommitKind
+from bk_spark.log.cleanup.orphans import Orphans
+from bk_spark.log.cleanup.vacuum import LogVacuum
+from bk_spark.log.stored.values import CommitKind
 from tests.simulation.engines.choices import Choices
 from tests.simulation.engines.invariants import Violation
 from tests.simulation.logs.audit import require

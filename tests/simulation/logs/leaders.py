@@ -14,10 +14,10 @@ from functools import partial
 from unittest.mock import patch
 
 from bk_spark.calls import call_future
-from bk_spark.client.log.entry_range import LogPosition
-from bk_spark.client.log.leader import log_write_handle
-from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.errors import BookKeeperError
+from bk_spark.log.entry_range import LogPosition
+from bk_spark.log.leader import log_write_handle
+from bk_spark.log.leader.log_write_handle import LogWriteHandle
 from tests.simulation.logs.clients import EXPECTED, rest
 from tests.simulation.logs.history import Append
 from tests.simulation.logs.world import DuelWorld, Machine

@@ -14,17 +14,17 @@ from unittest.mock import patch
 
 import pyarrow as pa
 
-from bk_spark.client.log.changes import commit, plan, transaction
-from bk_spark.client.log.changes.jobs import WriteJob, WriteJobs
-from bk_spark.client.log.changes.open_ledgers import OpenLedgerEnds
-from bk_spark.client.log.changes.plan import CommitRequest
-from bk_spark.client.log.cleanup import vacuum
-from bk_spark.client.log.cleanup.vacuum import LogVacuum
-from bk_spark.client.log.entry_range import LedgerReader, LogRange
-from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
-from bk_spark.client.log.leader.roll_log import RollLog
-from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Head, LogVersion, Page, Totals
-from bk_spark.client.log.stream.order import Given, StreamOrder
+from bk_spark.log.changes import commit, plan, transaction
+from bk_spark.log.changes.jobs import WriteJob, WriteJobs
+from bk_spark.log.changes.open_ledgers import OpenLedgerEnds
+from bk_spark.log.changes.plan import CommitRequest
+from bk_spark.log.cleanup import vacuum
+from bk_spark.log.cleanup.vacuum import LogVacuum
+from bk_spark.log.entry_range import LedgerReader, LogRange
+from bk_spark.log.leader.log_write_handle import LogWriteHandle
+from bk_spark.log.leader.roll_log import RollLog
+from bk_spark.log.stored.values import CommitKind, CommittedLedger, Head, LogVersion, Page, Totals
+from bk_spark.log.stream.order import Given, StreamOrder
 from bk_spark.metadata.store import Delete, NoNodeError, StoreChange
 from tests.simulation.engines.choices import SeededChoices
 from tests.simulation.logs.duel import run_duel

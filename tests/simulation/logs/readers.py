@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bk_spark.client.log.stream.follow import LedgerEnd, LogFollower, Piece
-from bk_spark.client.log.stream.order import READ
-from bk_spark.client.log.stream.positions import StreamPosition, behind
 from bk_spark.errors import ConfigError, DataLossError
+from bk_spark.log.stream.follow import LedgerEnd, LogFollower, Piece
+from bk_spark.log.stream.order import READ
+from bk_spark.log.stream.positions import StreamPosition, behind
 from tests.simulation.logs.audit import require
 from tests.simulation.logs.clients import EXPECTED, rest
 from tests.simulation.logs.world import LOG, Machine

@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bk_spark.client.ledger.ledger_store import LedgerStore
-from bk_spark.client.log.changes.jobs import WriteJob
-from bk_spark.client.log.log import LedgerAccess, Log
-from bk_spark.client.log.log_store import LogStore
-from bk_spark.client.log.stored.values import Retention
+from bk_spark.log.changes.jobs import WriteJob
+from bk_spark.log.log import LedgerAccess, Log
+from bk_spark.log.log_store import LogStore
+from bk_spark.log.stored.values import Retention
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.store import StoreChange, TransactionFailedError
 from tests.simulation.engines.choices import Choices

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bk_spark.client.log.changes import commit as log_commit
-from bk_spark.client.log.stored import checkpoint
-from bk_spark.client.log.stored.values import Totals
+from bk_spark.log.changes import commit as log_commit
+from bk_spark.log.stored import checkpoint
+from bk_spark.log.stored.values import Totals
 from tests.budget import examples
-from tests.unit.client.log.log_world import LogWorld
-from tests.unit.client.log.stored.test_listing import Commits, NaiveLog, memory_world
+from tests.unit.log.log_world import LogWorld
+from tests.unit.log.stored.test_listing import Commits, NaiveLog, memory_world
 
 KINDS = ["append", "append", "overwrite", "replace", "compact", "truncate", "open", "roll", "roll", "close", "recover"]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bk_spark.client.log.stored.values import CommitKind
-from bk_spark.client.log.stream.positions import StreamPosition, behind
+from bk_spark.log.stored.values import CommitKind
+from bk_spark.log.stream.positions import StreamPosition, behind
 from tests.budget import examples
-from tests.unit.client.log.stream.stream_world import NAME, Stream, StreamWorld, entries, entries_of
+from tests.unit.log.stream.stream_world import NAME, Stream, StreamWorld, entries, entries_of
 
 
 def counted(versions):

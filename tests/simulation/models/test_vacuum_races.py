@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from bk_spark.client.log.stored.values import CommitKind
 from bk_spark.errors import NoSuchLogError
-from tests.unit.client.log.aged_world import WEEK_S, AgedWorld, head, keep, sweep, vacuum
-from tests.unit.client.log.interruptions import at_every_step
+from bk_spark.log.stored.values import CommitKind
+from tests.unit.log.aged_world import WEEK_S, AgedWorld, head, keep, sweep, vacuum
+from tests.unit.log.interruptions import at_every_step
 
 
 def world_to_vacuum():

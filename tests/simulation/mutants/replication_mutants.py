@@ -18,9 +18,9 @@ from bk_spark.client.protocol.placement.wider_slot import RackMap
 from bk_spark.client.protocol.replace_bookies import ReplaceBookies
 from bk_spark.client.protocol.rereplicate_fragment import RereplicateFragment
 from bk_spark.client.protocol.state_machine import SendAdd
-from bk_spark.client.replication import ledger_rereplication, rack_moves
-from bk_spark.client.replication.ledger_rereplication import LedgerRereplication
 from bk_spark.metadata.ledger_metadata import Fragment
+from bk_spark.replication import ledger_rereplication, rack_moves
+from bk_spark.replication.ledger_rereplication import LedgerRereplication
 from bk_spark.wire.messages import Status
 from tests.simulation.mutants.mutant import all_of
 

@@ -8,16 +8,16 @@ from typing import Any
 from bk_spark.client.protocol.limits import CopyLimits
 from bk_spark.client.protocol.placement.wider_slot import RackMap
 from bk_spark.client.protocol.state_machine import Finish, Start, StateMachine
-from bk_spark.client.replication.ledger_rereplication import (
+from bk_spark.entries.rate import ByteRate
+from bk_spark.errors import BookKeeperError
+from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
+from bk_spark.replication.ledger_rereplication import (
     Leaving,
     LedgerRereplication,
     RereplicatedLedger,
     RereplicationMeans,
 )
-from bk_spark.client.replication.rack_moves import RackMoves
-from bk_spark.entries.rate import ByteRate
-from bk_spark.errors import BookKeeperError
-from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
+from bk_spark.replication.rack_moves import RackMoves
 from tests.simulation.scripts.hand_clients import READS, RECOVERY, TIMEOUT_MS, Client
 from tests.simulation.scripts.hand_driven import OnDone, Step, drive
 from tests.simulation.world.ledger_lock import LedgerLock

@@ -10,16 +10,16 @@ from bk_spark.bookie.space.garbage_collection import METADATA_EXISTS
 from bk_spark.client.protocol.limits import CopyLimits, ReadLimits
 from bk_spark.client.protocol.placement.wider_slot import RackMap
 from bk_spark.client.protocol.state_machine import StateMachine
-from bk_spark.client.replication.ledger_rereplication import (
+from bk_spark.entries.rate import ByteRate
+from bk_spark.errors import BookKeeperError, NoSuchLedgerError
+from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
+from bk_spark.replication.ledger_rereplication import (
     Leaving,
     LedgerRereplication,
     RereplicatedLedger,
     RereplicationMeans,
 )
-from bk_spark.client.replication.rack_moves import RackMoves
-from bk_spark.entries.rate import ByteRate
-from bk_spark.errors import BookKeeperError, NoSuchLedgerError
-from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
+from bk_spark.replication.rack_moves import RackMoves
 from bk_spark.wire.messages import DeleteLedgerRequest, PlainReply
 from tests.simulation.engines.schedule import Schedule
 from tests.simulation.scripts.hand_driven import OnDone, Step, drive

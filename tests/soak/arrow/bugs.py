@@ -12,8 +12,8 @@ from unittest import mock
 import pyarrow as pa
 import pyarrow.types as of
 
-from bk_spark.client.log.rows import append_rows, given_rows, row_form
-from bk_spark.client.log.stored import merging, schema
+from bk_spark.log.rows import append_rows, given_rows, row_form
+from bk_spark.log.stored import merging, schema
 from bk_spark.rows import arrow_types, conversion
 from tests.soak.arrow.case import Broken, Case
 from tests.soak.arrow.codec_log import CodecLog

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from bk_spark.client.log.rows import append_rows, given_rows, row_form
-from bk_spark.client.log.stored.schema import MERGE_ARGUMENT, appended_schema, parse_schema, timestamps_of_dates
+from bk_spark.log.rows import append_rows, given_rows, row_form
+from bk_spark.log.stored.schema import MERGE_ARGUMENT, appended_schema, parse_schema, timestamps_of_dates
 from bk_spark.rows import conversion
 from bk_spark.rows.arrow_types import arrow_schema
 from bk_spark.rows.codec import PayloadFormat, RowEncoder

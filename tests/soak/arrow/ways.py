@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 import bk_spark.aio as bk
 from bk_spark import cli
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.config import ClientConfig
 from bk_spark.errors import BookKeeperError
 

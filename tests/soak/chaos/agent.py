@@ -17,7 +17,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.errors import MetadataUnavailableError
 from tests.soak.chaos import workload
 from tests.soak.chaos.agents import START_S

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.errors import BookKeeperError, CorruptionError
 from tests.soak.chaos.agents import AgentProcess, Task
 from tests.soak.chaos.duel_checker import LOG_READ, DuelVerdict, Entry, Prefixes, check_duel, damaged

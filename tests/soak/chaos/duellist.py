@@ -10,10 +10,10 @@ import random
 import threading
 from concurrent.futures import Future
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
-from bk_spark.client.log.log import LogPosition
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.errors import BookKeeperError
+from bk_spark.log.leader.log_write_handle import LogWriteHandle
+from bk_spark.log.log import LogPosition
 from tests.soak.chaos.history import Recorder
 
 LED, APPENDED, CONFIRMED, FAILED = "led", "appended to log", "confirmed in log", "leader failed"

@@ -22,14 +22,14 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.replication.groups import lost_bytes
-from bk_spark.client.replication.ledger_check import LedgerCheck
-from bk_spark.client.replication.settings import AutoRecoveryConfig
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.config import MIB
 from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, LocalCluster
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.under_replication import UnderReplication
+from bk_spark.replication.groups import lost_bytes
+from bk_spark.replication.ledger_check import LedgerCheck
+from bk_spark.replication.settings import AutoRecoveryConfig
 from tests.soak.chaos.steady_load import ENTRY_BYTES, SteadyLoad, is_unreadable, payload
 
 BOOKIES = 5

@@ -15,7 +15,7 @@ from typing import Protocol, Self
 from unittest import mock
 
 from benchmarks.peers.bookkeeper_cluster import ApacheBookie
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.config import BookieConfig
 from bk_spark.local import cluster
 from bk_spark.local.cluster import LocalCluster

@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass, field
 from typing import Self
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.config import ClientConfig
 from bk_spark.errors import BookKeeperError
 

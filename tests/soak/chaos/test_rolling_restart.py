@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.replication.auditor_znodes import is_requested, request_audit
-from bk_spark.client.replication.settings import AutoRecoveryConfig
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, LocalCluster
 from bk_spark.metadata.under_replication import UnderReplication
+from bk_spark.replication.auditor_znodes import is_requested, request_audit
+from bk_spark.replication.settings import AutoRecoveryConfig
 from tests.soak.chaos.steady_load import SteadyLoad, is_unreadable
 from tests.unit.datasource.batches import wait_until
 

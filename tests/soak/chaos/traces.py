@@ -6,7 +6,7 @@ import os
 import time
 from pathlib import Path
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from tests.simulation.engines.invariants import Violation
 from tests.specification.actions import Ledger, encode
 from tests.specification.judge import NotAllowedError

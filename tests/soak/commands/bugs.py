@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from bk_spark import cli
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.log import Log, LogPosition
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.commands import log_rows
 from bk_spark.commands.program.process import Signals
 from bk_spark.commands.row_files import append_files, output_file
 from bk_spark.commands.row_files.csv_source import CsvSource
 from bk_spark.errors import ConfigError, NoSuchLogError
+from bk_spark.log.log import Log, LogPosition
 
 
 @dataclass(frozen=True, slots=True)

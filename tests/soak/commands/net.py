@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.local.cluster import LocalCluster
 from tests.soak.commands.cases import Case, Ended, Outcome
 from tests.soak.commands.draw import draw

@@ -8,7 +8,12 @@ from pathlib import Path
 import bk_spark
 
 _JOIN, _PLACE, _STATE, _CLUSTER = "embedded/join.py", "local/place.py", "local/state.py", "local/cluster.py"
-_PORTS, _ZOOKEEPER, _PROCESS, _HOST = "local/ports.py", "local/zookeeper_server.py", "local/process.py", "embedded/host.py"
+_PORTS, _ZOOKEEPER, _PROCESS, _HOST = (
+    "local/ports.py",
+    "local/zookeeper_server.py",
+    "local/process.py",
+    "local/embedded_host.py",
+)
 
 BUGS: dict[str, tuple[tuple[str, str, str], ...]] = {
     "the state file of a copy is believed": (

@@ -10,12 +10,14 @@ from typing import Any
 from google.protobuf.message import DecodeError
 
 from bk_spark.bookie.identity.cookie_file import BootNumber, DirectoryPlace, StoredCookie, decode_stored, encode_stored
-from bk_spark.client.log.stored.checkpoint import CheckpointState
-from bk_spark.client.log.stored.json_values import encode
-from bk_spark.client.log.stored.lanes import Lanes
-from bk_spark.client.log.stored.names import decode_name, encode_name
-from bk_spark.client.log.stored.schema import appended_schema, decode_schema, encode_schema, parse_schema, type_name
-from bk_spark.client.log.stored.values import (
+from bk_spark.config import DigestType, LedgerOptions
+from bk_spark.errors import BookKeeperError
+from bk_spark.log.stored.checkpoint import CheckpointState
+from bk_spark.log.stored.json_values import encode
+from bk_spark.log.stored.lanes import Lanes
+from bk_spark.log.stored.names import decode_name, encode_name
+from bk_spark.log.stored.schema import appended_schema, decode_schema, encode_schema, parse_schema, type_name
+from bk_spark.log.stored.values import (
     ApplicationState,
     CommitKind,
     CommittedLedger,
@@ -28,10 +30,8 @@ from bk_spark.client.log.stored.values import (
     Totals,
     WriterState,
 )
-from bk_spark.client.log.stream.cursors import _cursor
-from bk_spark.client.log.stream.positions import StreamPosition
-from bk_spark.config import DigestType, LedgerOptions
-from bk_spark.errors import BookKeeperError
+from bk_spark.log.stream.cursors import _cursor
+from bk_spark.log.stream.positions import StreamPosition
 from bk_spark.metadata import registration
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState, new_ledger
 from bk_spark.metadata.registration import BookieAddress

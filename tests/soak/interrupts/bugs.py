@@ -12,21 +12,21 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
+from bk_spark import bookkeeper
 from bk_spark.aio.append_line import AppendLine
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.calls.call_future import CallFuture
 from bk_spark.calls.off_main_thread import in_thread
 from bk_spark.calls.resumed_iterator import ResumedIterator
-from bk_spark.client import bookkeeper
-from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.event_loop import BEAT_MS
 from bk_spark.client.ledger.arrivals import Arrival, ArrivingCalls
 from bk_spark.client.ledger.write_queue import WriteQueue
-from bk_spark.client.log.leader.log_append import LogAppend
-from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
-from bk_spark.client.log.leader.roll_log import RollLog
-from bk_spark.client.log.rows.row_writer import RowWriteHandle
-from bk_spark.client.log.rows.side_by_side import SideBySide
+from bk_spark.log.leader.log_append import LogAppend
+from bk_spark.log.leader.log_write_handle import LogWriteHandle
+from bk_spark.log.leader.roll_log import RollLog
+from bk_spark.log.rows.row_writer import RowWriteHandle
+from bk_spark.log.rows.side_by_side import SideBySide
 
 Patch = Callable[[Any, str, Any], object]
 """``setattr``, or that of a test that takes it back."""

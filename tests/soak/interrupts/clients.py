@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from unittest import mock
 
-from bk_spark.client import bookkeeper
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark import bookkeeper
+from bk_spark.bookkeeper import BookKeeper
 from tests.soak.interrupts.bookies import ZNODES, MemoryClient, Session
 from tests.soak.interrupts.case import CONFIG, Case
 

@@ -13,7 +13,7 @@ from bk_spark.aio.calls import CALL_THREADS, Calls
 from bk_spark.aio.log_writer import AsyncLogWriteHandle
 from bk_spark.aio.row_writer import AsyncRowWriteHandle
 from bk_spark.aio.writer import AsyncWriteHandle
-from bk_spark.client.log.rows.row_writer import leader_of
+from bk_spark.log.rows.row_writer import leader_of
 from tests.soak.interrupts.bookies import MemoryClient
 from tests.soak.interrupts.case import CONFIG, LARGE
 from tests.soak.interrupts.judge import DEADLINE_S, FoundError

@@ -8,10 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from bk_spark.client.log.entry_range import LogRange
-from bk_spark.client.log.rows.read_rows import RowReader
-from bk_spark.client.log.rows.side_by_side import SideBySide
-from bk_spark.client.log.stored.values import CommittedLedger, OpenLedger
+from bk_spark.log.entry_range import LogRange
+from bk_spark.log.rows.read_rows import RowReader
+from bk_spark.log.rows.side_by_side import SideBySide
+from bk_spark.log.stored.values import CommittedLedger, OpenLedger
 from tests.soak.interrupts.bookies import MemoryClient
 from tests.soak.interrupts.case import Case
 from tests.soak.interrupts.judge import DEADLINE_S, FoundError

@@ -7,15 +7,15 @@ from typing import Any
 import pyarrow as pa
 
 from bk_spark.client.ledger.write_handle import AdvWriteHandle, WriteHandle
-from bk_spark.client.log.entry_range import LogPosition
-from bk_spark.client.log.leader.leadership import CreatedLedger, end_of
-from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
-from bk_spark.client.log.leader.roll_log import RollLimits
-from bk_spark.client.log.rows.row_buffer import RowLimits
-from bk_spark.client.log.rows.row_entries import RowEntries, RowLeader, RowNumbers
-from bk_spark.client.log.rows.row_form import RowForm
-from bk_spark.client.log.rows.row_writer import RowWriteHandle
-from bk_spark.client.log.stored.values import CommittedLedger
+from bk_spark.log.entry_range import LogPosition
+from bk_spark.log.leader.leadership import CreatedLedger, end_of
+from bk_spark.log.leader.log_write_handle import LogWriteHandle
+from bk_spark.log.leader.roll_log import RollLimits
+from bk_spark.log.rows.row_buffer import RowLimits
+from bk_spark.log.rows.row_entries import RowEntries, RowLeader, RowNumbers
+from bk_spark.log.rows.row_form import RowForm
+from bk_spark.log.rows.row_writer import RowWriteHandle
+from bk_spark.log.stored.values import CommittedLedger
 from bk_spark.rows.codec import PayloadFormat, RowEncoder
 from tests.soak.interrupts.bookies import MemoryClient
 from tests.soak.interrupts.case import CONFIG, LARGE, Case

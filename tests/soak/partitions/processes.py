@@ -11,13 +11,13 @@ from typing import TypeAlias
 from benchmarks.peers.bookkeeper_cluster import ApacheBookie, bookie_settings, java_command
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.identity.cookie import format_bookie
-from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import ClientConfig
 from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, ROOT, LocalAutoRecovery, LocalBookie
 from bk_spark.local.process import Keeper, LocalProcess, end_all
 from bk_spark.local.zookeeper_server import zookeeper_command, zookeeper_config
 from bk_spark.metadata.registration import initialise_cluster, intended_root, open_root
 from bk_spark.metadata.zookeeper import connect
+from bk_spark.replication.settings import AutoRecoveryConfig
 from tests.interop.apache import JAVA, SETTINGS
 from tests.soak.partitions.disk import Disk
 from tests.soak.partitions.fabric import Fabric, Node

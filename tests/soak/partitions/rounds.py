@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Self
 from unittest import mock
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.config import BookieConfig
 from bk_spark.local import cluster
 from bk_spark.local.process import Keeper

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.local.process import Keeper
 from tests.soak.partitions.fabric import Node
 from tests.soak.streams.checker import Source, differences

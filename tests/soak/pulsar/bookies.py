@@ -13,9 +13,9 @@ from pathlib import Path
 
 from benchmarks.peers.bookkeeper_cluster import ApacheBookie, apache_bookies, java_command
 from bk_spark.bookie.directories import ENTRY_LOG_DIRECTORY
-from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, LocalCluster
 from bk_spark.local.process import LocalProcess
+from bk_spark.replication.settings import AutoRecoveryConfig
 from tests.interop.apache import JAVA, SETTINGS, Kind, apache_cluster, uri
 from tests.soak.chaos.faults import Bookie, start_again
 

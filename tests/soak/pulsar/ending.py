@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from tests.soak.pulsar.bookies import Bookies
 from tests.soak.pulsar.broker import Broker
 from tests.soak.pulsar.client import Load

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, LedgerState
 from bk_spark.metadata.store import MetadataStore, NoNodeError
 from tests.soak.pulsar.broker import ROOT

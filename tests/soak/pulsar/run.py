@@ -15,8 +15,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.local.process import HOST, Keeper, end_all, reserved_port
+from bk_spark.bookkeeper import BookKeeper
+from bk_spark.local.ports import HOST, Ports
+from bk_spark.local.process import Keeper, end_all
 from bk_spark.metadata.zookeeper import parse_uri
 from tests.soak.pulsar.bookies import Bookies
 from tests.soak.pulsar.broker import CLUSTER, Broker, Cluster
@@ -157,7 +158,8 @@ def run_on(directory: Path, plan: Plan, bookies: Bookies, own: Mapping[str, obje
     home.mkdir(parents=True)
     with contextlib.ExitStack() as stack:
         keeper = stack.enter_context(Keeper(home, temporary=False))
-        ports = [(stack.enter_context(reserved_port(None)), stack.enter_context(reserved_port(None))) for _ in range(BROKERS)]
+        kept = stack.enter_context(Ports())
+        ports = [(kept.reserve(None), kept.reserve(None)) for _ in range(BROKERS)]
         cluster.initialise(*ports[0], home / "initialise.log")
         brokers = [Broker(keeper, home / f"broker-{number}", cluster, *pair) for number, pair in enumerate(ports, 1)]
         stack.callback(end_all, brokers)

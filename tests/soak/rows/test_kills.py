@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.log import Log
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.local.cluster import LocalCluster
+from bk_spark.log.log import Log
 from tests.checkout import ROOT
 from tests.soak.rows.writer import KEYS, LANES
 

@@ -15,8 +15,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.log import Log
+from bk_spark.bookkeeper import BookKeeper
+from bk_spark.log.log import Log
 
 LANES = 3
 SCHEMA = pa.schema([("key", pa.int64()), ("number", pa.int64())])

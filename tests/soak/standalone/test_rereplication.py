@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.local.cluster import LocalCluster
 from tests.soak.standalone.standalone import StandaloneSpark
 from tests.spark.jobs.test_rereplication import LEDGERS, _filled, _kill, _naming, _read, client, own_cluster

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.local.cluster import LocalCluster
 from tests.soak.standalone.standalone import HOSTS, Application, kill, running_application
 from tests.unit.datasource.batches import wait_until

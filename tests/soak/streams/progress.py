@@ -6,11 +6,11 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.stored.names import LogNames
-from bk_spark.client.log.stored.values import ApplicationState
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.datasource.write.writer import application_of
 from bk_spark.errors import NoSuchLogError
+from bk_spark.log.stored.names import LogNames
+from bk_spark.log.stored.values import ApplicationState
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import connect, parse_uri
 from tests.soak.streams.plan import ANY, NOTED, PLANNED, SUNK, WRITING

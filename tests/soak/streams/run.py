@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.feather
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.local.process import Keeper
 from tests.checkout import ROOT
 from tests.soak.chaos.faults import Bookie, start_again

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from benchmarks.peers.bookkeeper_cluster import JAVA_OPTIONS, bookkeeper_cluster, java_command
 from bk_spark.local.cluster import LocalCluster
-from bk_spark.local.process import Keeper, LocalProcess, end_all, reserved_port
+from bk_spark.local.ports import Ports
+from bk_spark.local.process import Keeper, LocalProcess, end_all
 from tests.soak.pulsar.broker import ROOT, Broker, Cluster
 from tests.soak.pulsar.client import POM
 from tests.soak.topics.client import Client
@@ -72,7 +73,8 @@ def stage(
             bookies = stack.enter_context(bookkeeper_cluster(cluster, directory / APACHE)).bookies
             metadata_uri = f"zk://{cluster.zookeeper.address}/{APACHE}"
         keeper = stack.enter_context(Keeper(home, temporary=False))
-        port, web_port = stack.enter_context(reserved_port(None)), stack.enter_context(reserved_port(None))
+        kept = stack.enter_context(Ports())
+        port, web_port = kept.reserve(None), kept.reserve(None)
         bookies_uri = metadata_uri.replace("zk://", "zk+hierarchical://")
         pulsar = Cluster(cluster.zookeeper.address, bookies_uri, java, settings)
         pulsar.initialise(web_port, port, home / "initialise.log")

@@ -10,9 +10,7 @@ import pyarrow as pa
 import pytest
 
 import bk_spark
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.changes.plan import CommitRequest
-from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Retention, Totals
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.datasource.jobs import compact_log as compaction
 from bk_spark.datasource.jobs.compact_log import compact_log
 from bk_spark.datasource.read.read_task import Reading
@@ -25,6 +23,8 @@ from bk_spark.errors import (
     NoSuchLogError,
     UnauthorizedAccessError,
 )
+from bk_spark.log.changes.plan import CommitRequest
+from bk_spark.log.stored.values import CommitKind, CommittedLedger, Retention, Totals
 from bk_spark.rows import conversion
 from bk_spark.wire.messages import AdminOperation
 from tests.cluster.small_commits import SCHEMA, entry_ledgers, one_row_commits

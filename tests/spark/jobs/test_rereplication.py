@@ -9,15 +9,15 @@ from dataclasses import replace
 import pytest
 from pyspark.sql import SparkSession
 
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.cli import main
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.config import ClientConfig
 from bk_spark.datasource.jobs import spark_job
 from bk_spark.datasource.jobs.rereplication import ReplicationReport, replicate_with_spark
 from bk_spark.errors import ConfigError
 from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, LocalBookie, LocalCluster
 from bk_spark.metadata.under_replication import UnderReplication
+from bk_spark.replication.settings import AutoRecoveryConfig
 from tests.unit.datasource.batches import wait_until
 
 LEDGERS = 60

@@ -35,7 +35,7 @@ class Finding:
     """All of one kind in one function: ``any version, 2 times``."""
 
     function: str
-    """Such as ``client/log/changes/jobs.py:WriteJobs.end``."""
+    """Such as ``log/changes/jobs.py:WriteJobs.end``."""
     kind: str
 
 

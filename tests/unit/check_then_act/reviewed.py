@@ -18,7 +18,7 @@ REVIEWED: dict[str, dict[str, str]] = {
         "create": "a mark that is not needed any more keeps data, until an operator removes it"
     },
     # client
-    "client/bookkeeper.py:BookKeeper._create": {"call": f"the check of a write job's znode in a creation: {EXISTENCE}"},
+    "bookkeeper.py:BookKeeper._create": {"call": f"the check of a write job's znode in a creation: {EXISTENCE}"},
     "client/driver/runner.py:Runner._compare_and_set": {"any version": f"the guard of a worker's session: {OWN_NAME}"},
     "client/driver/runner.py:Runner._read": {
         "call, 2 times": "the end of what a meter measures: it only has the name of a job's end"
@@ -26,66 +26,56 @@ REVIEWED: dict[str, dict[str, str]] = {
     "client/ledger/ledger_store.py:LedgerStore._create": {"any version": f"the znode that issued the id: {OWN_NAME}"},
     "client/ledger/ledger_store.py:LedgerStore.new_id": {"call": f"the znode that issued the id: {OWN_NAME}"},
     # logs
-    "client/log/changes/delete.py:LogDeleter._remove": {"call, 2 times": f"a log that is being deleted stays so: {FINAL}"},
-    "client/log/changes/delete.py:LogDeleter._remove_head": {
-        "any version, 2 times": f"a log that is being deleted stays so: {FINAL}"
-    },
-    "client/log/changes/delete.py:LogDeleter._remove_job": {
+    "log/changes/delete.py:LogDeleter._remove": {"call, 2 times": f"a log that is being deleted stays so: {FINAL}"},
+    "log/changes/delete.py:LogDeleter._remove_head": {"any version, 2 times": f"a log that is being deleted stays so: {FINAL}"},
+    "log/changes/delete.py:LogDeleter._remove_job": {
         "call, 2 times": f"the end of a job of a log that is being deleted: {FINAL}"
     },
-    "client/log/changes/jobs.py:WriteJobs._abort": {"call": f"the job has ended without a commit: {FINAL}"},
-    "client/log/changes/jobs.py:WriteJobs.clear": {
+    "log/changes/jobs.py:WriteJobs._abort": {"call": f"the job has ended without a commit: {FINAL}"},
+    "log/changes/jobs.py:WriteJobs.clear": {
         "call": f"the index of a job that has ended, once its ledgers are deleted: {FINAL}"
     },
-    "client/log/changes/jobs.py:WriteJobs.creation_of_ledger": {"any version": EXISTENCE},
-    "client/log/changes/jobs.py:WriteJobs.end": {
-        "any version": f"tasks set it to show that they live, and end with it: {EXISTENCE}"
-    },
-    "client/log/changes/ledgers.py:LogLedgers._delete": {
-        "call": "the path in the index goes with its ledger, whose version is given"
-    },
-    "client/log/changes/ledgers.py:LogLedgers._present": {
-        "any version": f"a path in the index of ledgers has no value: {EXISTENCE}"
-    },
-    "client/log/changes/transaction.py:_end_of_job": {"any version": f"tasks set it to show that they live: {EXISTENCE}"},
-    "client/log/changes/transaction.py:commit_operations": {"call": "the end of the job, beside the head at its version"},
-    "client/log/cleanup/orphans.py:Orphans._remove_empty": {
+    "log/changes/jobs.py:WriteJobs.creation_of_ledger": {"any version": EXISTENCE},
+    "log/changes/jobs.py:WriteJobs.end": {"any version": f"tasks set it to show that they live, and end with it: {EXISTENCE}"},
+    "log/changes/ledgers.py:LogLedgers._delete": {"call": "the path in the index goes with its ledger, whose version is given"},
+    "log/changes/ledgers.py:LogLedgers._present": {"any version": f"a path in the index of ledgers has no value: {EXISTENCE}"},
+    "log/changes/transaction.py:_end_of_job": {"any version": f"tasks set it to show that they live: {EXISTENCE}"},
+    "log/changes/transaction.py:commit_operations": {"call": "the end of the job, beside the head at its version"},
+    "log/cleanup/orphans.py:Orphans._remove_empty": {
         "any version": f"directories of a log that does not exist. Its head would be one of their children: {NO_VALUE}",
         "call": "checkpoints below a uid without a head are of a log that was deleted, and uids are drawn anew",
     },
-    "client/log/cleanup/orphans.py:Orphans._remove_job": {
+    "log/cleanup/orphans.py:Orphans._remove_job": {
         "call": f"the pages of a job that has ended without a commit: {FINAL}",
         "version of another read": f"the version is that of the same directory: what was read besides is a job's end: {FINAL}",
     },
-    "client/log/cleanup/records.py:LogRecords._delete": {
+    "log/cleanup/records.py:LogRecords._delete": {
         "call, 3 times": f"records below the head's oldest_record, which only rises: {FINAL}"
     },
-    "client/log/cleanup/records.py:LogRecords._finish_jobs": {
+    "log/cleanup/records.py:LogRecords._finish_jobs": {
         "call": f"the job of a record below oldest_record has committed: {FINAL}"
     },
-    "client/log/cleanup/records.py:LogRecords.delete_below": {"any version": NO_VALUE},
-    "client/log/cleanup/records.py:LogRecords.delete_checkpoints": {"call": f"the head's vacuumed_version only rises: {FINAL}"},
-    "client/log/cleanup/records.py:_deletions": {"any version": f"the record of a version, its pages and its job: {FINAL}"},
-    "client/log/cleanup/store_clock.py:StoreTimes.now_ms": {"version of nothing": "the write is there for its time alone"},
-    "client/log/cleanup/vacuum.py:LogVacuum._delete_records": {"call": f"the head's oldest_record only rises: {FINAL}"},
-    "client/log/stored/tree.py:_remove_children": {"any version": "for its caller, and listed with each of those"},
-    "client/log/stored/tree.py:remove_tree": {
+    "log/cleanup/records.py:LogRecords.delete_below": {"any version": NO_VALUE},
+    "log/cleanup/records.py:LogRecords.delete_checkpoints": {"call": f"the head's vacuumed_version only rises: {FINAL}"},
+    "log/cleanup/records.py:_deletions": {"any version": f"the record of a version, its pages and its job: {FINAL}"},
+    "log/cleanup/store_clock.py:StoreTimes.now_ms": {"version of nothing": "the write is there for its time alone"},
+    "log/cleanup/vacuum.py:LogVacuum._delete_records": {"call": f"the head's oldest_record only rises: {FINAL}"},
+    "log/stored/tree.py:_remove_children": {"any version": "for its caller, and listed with each of those"},
+    "log/stored/tree.py:remove_tree": {
         "any version": "for its callers, which are listed each",
         "call": "a child that is made meanwhile is refused, and listed by the next try",
     },
-    "client/log/stream/cursors.py:LogCursors.publish": {
+    "log/stream/cursors.py:LogCursors.publish": {
         "version of nothing": "a cursor shows where its query stands, and the last one that says so is right"
     },
-    "client/log/stream/cursors.py:LogCursors.remove": {"any version": "an operator's order, whatever the cursor says"},
+    "log/stream/cursors.py:LogCursors.remove": {"any version": "an operator's order, whatever the cursor says"},
     # replication
-    "client/replication/auditor_znodes.py:AuditorElection.is_elected": {
-        "create": f"a vote has a number of its own: {OWN_NAME}"
-    },
-    "client/replication/auditor_znodes.py:AuditorElection.withdraw": {"any version": OWN_NAME},
-    "client/replication/auditor_znodes.py:AuditorZnodes._overwrite": {
+    "replication/auditor_znodes.py:AuditorElection.is_elected": {"create": f"a vote has a number of its own: {OWN_NAME}"},
+    "replication/auditor_znodes.py:AuditorElection.withdraw": {"any version": OWN_NAME},
+    "replication/auditor_znodes.py:AuditorZnodes._overwrite": {
         "version of nothing": "the report and the time of a check: the last one that writes them is right"
     },
-    "client/replication/lock.py:ReplicationLock.cut_off": {"any version": OWN_NAME},
+    "replication/lock.py:ReplicationLock.cut_off": {"any version": OWN_NAME},
     # metadata
     "metadata/ledger_ids.py:forget": {"any version": OWN_NAME},
     "metadata/ledger_ids.py:highest_issued_id": {"call": f"the znode that issued the id: {OWN_NAME}"},

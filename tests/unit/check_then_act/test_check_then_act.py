@@ -220,16 +220,16 @@ def test_lets_pass(sound: str):
 MENDED = {
     "client/ledger/ledger_store.py": ("self._store.delete(path, version)", "self._store.delete(path, ANY_VERSION)"),
     "metadata/ledger_locks.py": ("self._store.delete(path, found.version)", "self._store.delete(path, ANY_VERSION)"),
-    "client/log/changes/delete.py": ("Delete(pointer, pointing.version)", "Delete(pointer, ANY_VERSION)"),
-    "client/log/changes/ledgers.py": (
+    "log/changes/delete.py": ("Delete(pointer, pointing.version)", "Delete(pointer, ANY_VERSION)"),
+    "log/changes/ledgers.py": (
         "self._store.set(self._znodes.ledger(ledger.ledger_id), tagged.encode(), znode_version)",
         "self._store.set(self._znodes.ledger(ledger.ledger_id), tagged.encode(), self._store.get(path).version)",
     ),
-    "client/replication/auditor_znodes.py": (
+    "replication/auditor_znodes.py": (
         "self._store.delete(self._znodes.audit_request, request.version)",
         "self._store.delete(self._znodes.audit_request, find(self._store, self._znodes.audit_request).version)",
     ),
-    "client/log/stored/names.py": (
+    "log/stored/names.py": (
         "self._store.set(self.paths(uid).head, changed.encode(), znode_version)",
         "self._store.set(self.paths(uid).head, changed.encode(), self._stored_head(name, uid)[1])",
     ),

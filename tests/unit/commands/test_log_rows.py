@@ -14,10 +14,10 @@ import pyarrow as pa
 import pytest
 
 from bk_spark.cli import main
-from bk_spark.client.log.stored.schema import MERGE_ARGUMENT
-from bk_spark.client.log.stored.values import Content
 from bk_spark.commands import log_rows
 from bk_spark.errors import SchemaMismatchError
+from bk_spark.log.stored.schema import MERGE_ARGUMENT
+from bk_spark.log.stored.values import Content
 
 ROWS = 250
 

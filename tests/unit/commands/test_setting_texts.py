@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from bk_spark.client.replication.settings import AutoRecoveryConfig
 from bk_spark.commands.arguments import setting_help, setting_texts
 from bk_spark.config import BookieConfig, ClientConfig
+from bk_spark.replication.settings import AutoRecoveryConfig
 
 
 @pytest.mark.parametrize("config", [AutoRecoveryConfig, BookieConfig, ClientConfig])

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from bk_spark.bookie.admission import ORDERED
-from bk_spark.client.replication.absent_bookies import AbsentBookie
 from bk_spark.dashboard.advice import START, Recovery, about_absent, about_registered
+from bk_spark.replication.absent_bookies import AbsentBookie
 
 WORKS = Recovery(is_enabled=True, has_auditor=True)
 

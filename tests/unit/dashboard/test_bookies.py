@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from bk_spark.client.replication.absent_bookies import AbsentBookie
 from bk_spark.dashboard.bookies import MAX_MARKED, bookie_page, registered_row
 from bk_spark.dashboard.cluster import ClusterLook
 from bk_spark.dashboard.copies import MarksKnown
@@ -12,6 +11,7 @@ from bk_spark.dashboard.snapshots import Snapshot
 from bk_spark.metadata.cookies import CookieFacts
 from bk_spark.metadata.registration import ApachePort, BookieAddress, RegisteredBookie
 from bk_spark.metadata.under_replication import Mark
+from bk_spark.replication.absent_bookies import AbsentBookie
 
 LIVE = RegisteredBookie("live", BookieAddress("live", "fd00::7", 3181, "/r", apache=ApachePort(3182)), False, 77)
 GONE = AbsentBookie("gone", True, False, 5000, 9000, True, None)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pyarrow as pa
 from pyspark.sql.types import LongType, StructField, StructType
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.rows.codec import RowDecoder
 
 NUMBERS = StructType([StructField("id", LongType())])

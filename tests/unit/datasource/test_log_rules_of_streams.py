@@ -1,7 +1,7 @@
 """Schedules of log rules that go through the data source: each holds as shipped, and goes wrong without its guard.
 
 Without Spark and without bookies: what Spark calls is called here, on a metadata store in memory. The others are in
-tests/unit/client/log/test_log_rules.py.
+tests/unit/log/test_log_rules.py.
 
 Ref: docs/rules.md, log rules 5, 7 and 10.
 """
@@ -18,12 +18,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from bk_spark.client.log.changes.jobs import WriteJob
-from bk_spark.client.log.stored.values import CommitKind, CommittedLedger, Head
-from bk_spark.client.log.stream.follow import LogFollower, Newest
-from bk_spark.client.log.stream.order import FAIL
-from bk_spark.client.log.stream.positions import StreamPosition, behind
-from bk_spark.client.log.stretches import Stretch
+from bk_spark.client.ledger.stretches import Stretch
 from bk_spark.datasource.read import batch_limits, micro_batch
 from bk_spark.datasource.read.batch_limits import Limits, admitted
 from bk_spark.datasource.read.followed_log import CursorPublisher, FollowedLog
@@ -36,8 +31,13 @@ from bk_spark.datasource.read.tail import LogTail, StreamThreads
 from bk_spark.datasource.write import writer
 from bk_spark.datasource.write.writer import BatchWriter, LedgerMessage, StreamWriter, application_of
 from bk_spark.errors import ConfigError, CorruptionError, NoSuchLedgerError
+from bk_spark.log.changes.jobs import WriteJob
+from bk_spark.log.stored.values import CommitKind, CommittedLedger, Head
+from bk_spark.log.stream.follow import LogFollower, Newest
+from bk_spark.log.stream.order import FAIL
+from bk_spark.log.stream.positions import StreamPosition, behind
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
-from tests.unit.client.log.log_case import LogCase, LogCases, Scene, Violated, ended, must
+from tests.unit.log.log_case import LogCase, LogCases, Scene, Violated, ended, must
 
 CASES = LogCases()
 LOG = "orders"

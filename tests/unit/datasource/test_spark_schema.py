@@ -28,8 +28,8 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from bk_spark.client.log.stored.merging import ApartTypes, merged
 from bk_spark.datasource.spark_schema import to_arrow
+from bk_spark.log.stored.merging import ApartTypes, merged
 from bk_spark.rows.widening import is_readable
 
 

@@ -21,16 +21,16 @@ from bk_spark.bookie.logs.log_file import (
     pack_file_header,
     unpack_file_header,
 )
-from bk_spark.client.log.stored.checkpoint import CheckpointState
-from bk_spark.client.log.stored.names import decode_name
-from bk_spark.client.log.stored.schema import decode_schema, parse_schema
-from bk_spark.client.log.stored.values import ApplicationState, Head, JobState, LogVersion, Page
 from bk_spark.config import DigestType
 from bk_spark.datasource.option_values import ledger_ids
 from bk_spark.datasource.passwords import password
 from bk_spark.entries.batch import MAX_ENTRY_ID, BatchHeader
 from bk_spark.entries.crc import crc32c
 from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError
+from bk_spark.log.stored.checkpoint import CheckpointState
+from bk_spark.log.stored.names import decode_name
+from bk_spark.log.stored.schema import decode_schema, parse_schema
+from bk_spark.log.stored.values import ApplicationState, Head, JobState, LogVersion, Page
 from bk_spark.metadata import registration
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.proto import bookie_pb2 as pb

@@ -7,8 +7,8 @@ import pytest
 from pyspark.sql import types as spark
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
-from bk_spark.client.log.stored.schema import parse_schema
 from bk_spark.errors import ConfigError
+from bk_spark.log.stored.schema import parse_schema
 from bk_spark.rows.arrow_types import arrow_schema, has_collation, spark_schema
 
 SIMPLE = [

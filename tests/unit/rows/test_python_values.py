@@ -13,8 +13,8 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.types as of
 
-from bk_spark.client.log.rows.python_rows import batch_of_dicts
 from bk_spark.errors import ConfigError
+from bk_spark.log.rows.python_rows import batch_of_dicts
 
 EPOCH = dt.datetime(1970, 1, 1)
 UNITS = {"D": 86_400 * 10**9, "h": 3600 * 10**9, "s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}

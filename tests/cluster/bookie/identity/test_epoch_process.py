@@ -17,8 +17,8 @@ import pytest
 
 from bk_spark.bookie.disk import TEMPORARY_SUFFIX
 from bk_spark.bookie.identity.cookie_file import read_znode
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.cli import main
-from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.config import BookieConfig
 from bk_spark.errors import ProcessFailedError
 from bk_spark.local.cluster import LocalBookie, LocalCluster, bookie_command

@@ -18,8 +18,8 @@ import pytest
 
 from bk_spark.bookie.disk import REAL_DISK
 from bk_spark.bookie.identity.boot_file import BootPhase, BootRecord, read_boot
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.cli import main
-from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.config import BookieConfig, ClientConfig
 from bk_spark.errors import BookKeeperError, ProcessFailedError
 from bk_spark.local.cluster import LocalBookie, LocalCluster, bookie_command

@@ -15,7 +15,7 @@ from unittest import mock
 
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.config import BookieConfig, ClientConfig
 from bk_spark.errors import BookieUnavailableError
 from bk_spark.local import cluster as local_cluster

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.cli import main
-from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.local.cluster import LocalBookie, LocalCluster
 from bk_spark.wire.messages import AdminOperation, Status
 from tests.cluster.bookie.raw_bookie import DEADLINE_S, LARGE, SMALL, await_end_of_limbo, payload, read

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.errors import BookieUnavailableError
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.metadata.registration import BookieAddress, register

@@ -11,7 +11,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.client.ledger import write_queue
 from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.client.ledger.write_queue import SMALL_BYTES

@@ -10,8 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.cli import main
-from bk_spark.client.bookkeeper import BookKeeper
 from bk_spark.config import MIB
 from bk_spark.errors import EntryTooLargeError
 from bk_spark.rows.codec import MAX_DECODED_BYTES

@@ -13,10 +13,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxBytes, ReadMaxRows, ReadMinRows
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.cleanup.vacuum import LogVacuum
-from bk_spark.client.log.stored.values import Retention
-from bk_spark.client.log.stream.positions import Offset
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.datasource.read.followed_log import FollowedLog
 from bk_spark.datasource.read.stream_reader import StreamReader
 from bk_spark.errors import (
@@ -26,6 +23,9 @@ from bk_spark.errors import (
     NoSuchLedgerError,
     SchemaMismatchError,
 )
+from bk_spark.log.cleanup.vacuum import LogVacuum
+from bk_spark.log.stored.values import Retention
+from bk_spark.log.stream.positions import Offset
 from tests.cluster.datasource.direct import Direct, micro_batch, micro_batches
 from tests.cluster.datasource.streams import ALL, OpenStream, bare, compact, payloads, wait_for
 from tests.unit.datasource.batches import numbers, wait_until

@@ -16,13 +16,13 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import LongType, StructField, StructType
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.stored.names import LogNames
-from bk_spark.client.log.stored.values import Head
-from bk_spark.client.log.stream.positions import Offset
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.datasource.read import named_logs, tail
 from bk_spark.datasource.read.several_reader import SeveralReader
 from bk_spark.errors import ConfigError, DataLossError, LogGoneError, LogReplacedError, NoSuchLogError, SchemaMismatchError
+from bk_spark.log.stored.names import LogNames
+from bk_spark.log.stored.values import Head
+from bk_spark.log.stream.positions import Offset
 from bk_spark.metadata.zookeeper import ZooKeeperStore
 from tests.cluster.datasource.direct import Direct
 from tests.cluster.datasource.streams import ALL

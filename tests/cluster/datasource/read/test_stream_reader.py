@@ -14,10 +14,8 @@ from typing import Any
 import pytest
 from pyspark.sql.streaming.datasource import ReadMaxRows
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.client.ledger.read_handle import ReadHandle
-from bk_spark.client.log.stored.values import Retention
-from bk_spark.client.log.stream.positions import Offset
 from bk_spark.client.protocol import last_add_confirmed
 from bk_spark.datasource.read import ledger_poll, tail
 from bk_spark.errors import (
@@ -26,6 +24,8 @@ from bk_spark.errors import (
     MetadataUnavailableError,
     NoSuchLogError,
 )
+from bk_spark.log.stored.values import Retention
+from bk_spark.log.stream.positions import Offset
 from bk_spark.metadata.zookeeper import ZooKeeperStore
 from tests.cluster.datasource.direct import Direct, micro_batch, micro_batches
 from tests.cluster.datasource.streams import ALL, OpenStream, bare, payloads, wait_for
@@ -363,7 +363,7 @@ def test_a_cursor_that_cannot_be_published_stops_no_stream(
     direct: Direct, bookkeeper: BookKeeper, log: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     direct.write(log, numbers(1))
-    monkeypatch.setattr("bk_spark.client.log.stream.cursors.MAX_CURSORS", 0)
+    monkeypatch.setattr("bk_spark.log.stream.cursors.MAX_CURSORS", 0)
     assert [rows for _, _, rows in micro_batches(direct.stream(log, cursorName="x", startingOffsets="earliest"))] == [[1]]
     assert "the cursor 'x' of a stream on log" in caplog.text
     assert cursors(bookkeeper, log) == {}

@@ -9,8 +9,8 @@ import pytest
 
 from bk_spark.datasource.topics import tail
 from bk_spark.datasource.topics.stream import TopicsStream
-from tests.cluster.client.topic.conftest import bookkeeper, namespace, topic
 from tests.cluster.datasource.direct import Direct
+from tests.cluster.topic.conftest import bookkeeper, namespace, topic
 
 __all__ = ["bookkeeper", "namespace", "often", "stream", "topic"]
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from pyspark.sql.types import LongType, MapType, StringType, StructField, StructType
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.errors import ConfigError, MessagesGoneError, NoSuchTopicError, SchemaMismatchError
-from tests.cluster.client.topic.written_topics import WrittenTopic, partitioned
 from tests.cluster.datasource.direct import Direct
+from tests.cluster.topic.written_topics import WrittenTopic, partitioned
 from tests.unit.pulsar.entries import Message, batch, chunks, marker, single
 
 

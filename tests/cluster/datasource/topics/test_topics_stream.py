@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
-from bk_spark.client.bookkeeper import BookKeeper
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.datasource.topics.stream import TopicsStream
 from bk_spark.errors import ConfigError, InternalError, MessagesGoneError
 from bk_spark.pulsar.transactions import OpenTransactions
-from tests.cluster.client.topic.written_topics import WrittenTopic, partitioned
 from tests.cluster.datasource.topics.conftest import OpenTopics
+from tests.cluster.topic.written_topics import WrittenTopic, partitioned
 from tests.unit.datasource.batches import wait_until
 from tests.unit.pulsar.entries import Message, batch, marker, single
 

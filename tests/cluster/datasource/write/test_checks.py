@@ -7,15 +7,15 @@ from dataclasses import replace
 import pytest
 from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.changes.plan import CommitRequest
-from bk_spark.client.log.stored.snapshot import LogReader
-from bk_spark.client.log.stored.values import CommitKind
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.write.checks import check_append, check_bookies, stored_schema
 from bk_spark.datasource.write.writer import begin_write
 from bk_spark.errors import ConfigError, NotEnoughBookiesError, SchemaMismatchError, UnauthorizedAccessError
 from bk_spark.local.cluster import LocalCluster
+from bk_spark.log.changes.plan import CommitRequest
+from bk_spark.log.stored.snapshot import LogReader
+from bk_spark.log.stored.values import CommitKind
 from tests.unit.datasource.batches import NUMBERS, numbers
 
 PAYLOADS = StructType([StructField("payload", BinaryType())])

@@ -9,9 +9,7 @@ from typing import Any
 import pytest
 from pyspark import TaskContext
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.changes.jobs import WriteJobs
-from bk_spark.client.log.log_store import LogStore
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.write.writer import (
     BATCH_ID,
@@ -24,6 +22,8 @@ from bk_spark.datasource.write.writer import (
 )
 from bk_spark.errors import ConfigError, JobEndedError, MetadataUnavailableError, SchemaMismatchError
 from bk_spark.local.cluster import LocalCluster
+from bk_spark.log.changes.jobs import WriteJobs
+from bk_spark.log.log_store import LogStore
 from tests.unit.datasource.batches import NUMBERS, numbers, numbers_of
 
 QUERY = "5c8b0d7e-0c56-4f0f-9d0c-8e0fbb6a3f51"

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 from pyspark.sql.types import BinaryType, DateType, StructField, StructType, TimeType
 
-from bk_spark.client.bookkeeper import BookKeeper
-from bk_spark.client.log.changes.jobs import WriteJobs
-from bk_spark.client.log.stored.values import CommittedLedger
-from bk_spark.client.log.write_ledger import JobRefresh
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.write.task_attempt import Attempt, entry_payloads
 from bk_spark.errors import ConfigError, JobEndedError
 from bk_spark.local.cluster import LocalCluster
+from bk_spark.log.changes.jobs import WriteJobs
+from bk_spark.log.stored.values import CommittedLedger
+from bk_spark.log.write_ledger import JobRefresh
 from tests.unit.datasource.batches import NUMBERS, numbers, wait_until
 
 

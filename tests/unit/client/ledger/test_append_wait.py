@@ -13,10 +13,10 @@ import pytest
 
 from bk_spark.aio.calls import Calls
 from bk_spark.aio.writer import AsyncWriteHandle
-from bk_spark.client.log.leader.log_write_handle import LogWriteHandle
-from bk_spark.client.log.rows.row_writer import RowWriteHandle, leader_of
 from bk_spark.config import ClientConfig
 from bk_spark.errors import AppendTimeoutError
+from bk_spark.log.leader.log_write_handle import LogWriteHandle
+from bk_spark.log.rows.row_writer import RowWriteHandle, leader_of
 from tests.soak.interrupts.bookies import MemoryClient
 from tests.soak.interrupts.writers import CONFIG, DEADLINE_S, LARGE, ledger, log_writer, row_writer, until
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bk_spark.client.log.stretches import Stretch, cut_at_fragments
+from bk_spark.client.ledger.stretches import Stretch, cut_at_fragments
 from bk_spark.config import MIB, DigestType
 from bk_spark.datasource.read.partitions import MAX_STRETCHES, plan
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState

@@ -17,15 +17,15 @@ from typing import Any
 
 import pytest
 
-from bk_spark.client.log.stream.positions import Offset
 from bk_spark.datasource.options import parse_options
 from bk_spark.datasource.read import followed_log, log_streams
 from bk_spark.datasource.read.loaded_log import Stored
 from bk_spark.datasource.read.read_task import Reading
 from bk_spark.datasource.read.several_reader import SeveralReader
 from bk_spark.datasource.spark_schema import ENTRIES
+from bk_spark.log.stream.positions import Offset
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
-from tests.unit.client.log.log_case import Scene
+from tests.unit.log.log_case import Scene
 
 NAMES = ("a", "b", "c", "d")
 Entry = tuple[int, int]

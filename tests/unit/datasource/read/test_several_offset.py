@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from bk_spark.client.log.stream.positions import StreamOffset, StreamPosition, behind, stream_offset
 from bk_spark.datasource.option_values import MAX_LOGS_READ
 from bk_spark.datasource.read.several_offset import BatchRange, InLog, SeveralOffset, parse_several, several_offset
 from bk_spark.errors import ConfigError
+from bk_spark.log.stream.positions import StreamOffset, StreamPosition, behind, stream_offset
 
 FIELDS = {"entry": 12, "index": 3, "ledger": 7, "name": "orders", "version": 41}
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.client.log.stored.values import Content
-from bk_spark.client.log.stream.follow import Piece
-from bk_spark.client.log.stream.positions import StreamPosition, behind
 from bk_spark.datasource.read.batch_limits import Admitted, Limits, admitted
 from bk_spark.datasource.read.shares import in_turn, share_out
+from bk_spark.log.stored.values import Content
+from bk_spark.log.stream.follow import Piece
+from bk_spark.log.stream.positions import StreamPosition, behind
 
 
 class Log:

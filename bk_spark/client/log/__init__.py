@@ -1,6 +1,0 @@
-"""Logs: named, ordered lists of ledgers with versions.
-
-Imports ``ledger`` and the metadata store. Begin with ``log.py``, the handle for applications, and ``log_store.py``, the
-parts behind it. ``stored`` reads what the metadata store holds, ``changes`` has commits and write jobs, ``stream`` plans
-what streams read, ``leader`` appends, ``cleanup`` deletes what is no longer needed.
-"""

@@ -1,0 +1,226 @@
+"""Reads the rows of a log as Arrow record batches, without Spark.
+
+The log is read as it stands at one version. Its ledgers are cut into parts of some megabytes, which are read side by side
+(``side_by_side.py``) and given in log order. Open ledgers at its end are read as far as they are confirmed when reading
+begins, and no ledger behind one that is not CLOSED (log rule 2).
+
+Ref: docs/rules.md, log rules 2 and 3.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from typing import Final
+
+import pyarrow as pa
+
+from bk_spark.calls.resumed_iterator import ResumedIterator
+from bk_spark.client.ledger.read_handle import ReadHandle
+from bk_spark.client.ledger.stretches import Stretch, confirmed_stretch, cut
+from bk_spark.config import MIB
+from bk_spark.errors import ConfigError, State
+from bk_spark.log.entry_range import LogPosition, LogRange
+from bk_spark.log.rows.key_lanes import LaneChoice
+from bk_spark.log.rows.side_by_side import SideBySide
+from bk_spark.log.stored.snapshot import LogSnapshot
+from bk_spark.log.stored.values import CommittedLedger, Content, OpenLedger
+from bk_spark.rows.arrow_types import arrow_schema, has_collation
+from bk_spark.rows.local_time import time_zone
+from bk_spark.rows.parts import whole_payloads
+from bk_spark.rows.reading import Converter, joined, rows_as
+from bk_spark.rows.where.condition import parse_where
+from bk_spark.rows.where.filter import RowFilter, bind
+
+PART_BYTES = 8 * MIB
+"""Of payloads: large enough that a read's first answer does not count, small enough that parts go round the threads."""
+
+_HANDLES = 8
+"""Handles that are kept, those used last: the readers of parts read neighbours."""
+
+
+@dataclass(frozen=True, slots=True)
+class RowQuery:
+    """Which rows and columns of a log to read."""
+
+    columns: Sequence[str] | None = None
+    """By name, in the order in which to give them; None for all."""
+    where: str | None = None
+    """A condition as option ``where`` of the Spark format takes it."""
+    zone: str | None = None
+    """The time zone of times in ``where`` without an offset."""
+    lane: int | Sequence[int] | None = None
+    """Only rows of these lanes; None for all."""
+
+    def __post_init__(self) -> None:
+        if self.lane is not None and not self._lanes:
+            raise ConfigError("lane", self.lane, "it must be the number of a lane, or a list of such")
+
+    @property
+    def _lanes(self) -> tuple[int, ...]:
+        return (self.lane,) if isinstance(self.lane, int) else tuple(self.lane or ())
+
+    def bound(self, log: str, stored: pa.Schema) -> BoundQuery:
+        """Raises ConfigError for a column that the log does not have, and for a condition that is not understood."""
+        zone = None if self.zone is None else _zone(self.zone)
+        where = None if self.where is None else self._condition(self.where, log, stored, zone)
+        for path in where.compared() if where is not None else ():
+            if has_collation(stored, path):
+                remedy = f"column '{'.'.join(path)}' has a collation of its own: filter the rows after reading"
+                raise ConfigError("where", self.where, remedy)
+        return BoundQuery(_chosen(log, stored, self.columns), where, LaneChoice(self._lanes, where, "lane"))
+
+    @staticmethod
+    def _condition(text: str, log: str, stored: pa.Schema, zone: tzinfo | None) -> RowFilter:
+        if not isinstance(text, str):
+            raise ConfigError("where", text, 'it must be a text, such as "id > 5 AND name IS NOT NULL"')
+        try:
+            return bind(parse_where("where", text), log, stored, zone)
+        except ConfigError as problem:  # in the words of Spark's users
+            remedy = problem.remedy.replace("option 'timeZone'", "time_zone").replace(
+                "DataFrame.where()", "a filter after the read"
+            )
+            raise ConfigError("where", problem.value, remedy) from None
+
+
+@dataclass(frozen=True, slots=True)
+class BoundQuery:
+    """A query on the schema of one version of a log."""
+
+    schema: pa.Schema
+    where: RowFilter | None
+    lanes: LaneChoice
+
+    def converter(self) -> Converter:
+        """Gives the rows of batches of entries. It remembers the last schema that it met: one serves many batches."""
+        return rows_as(self.schema, where=self.where)
+
+    def rows_of(self, ledger_id: int, payloads: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows of whole payloads of one ledger, in their order."""
+        convert = self.converter()
+        return joined(rows for batch in payloads for rows in convert(ledger_id, batch))
+
+
+def stored_schema(name: str, snapshot: LogSnapshot) -> pa.Schema:
+    """The Arrow schema of a version. Raises ConfigError for a log of entries, or one that nothing was written to."""
+    if snapshot.content is Content.ENTRIES:
+        raise ConfigError("the log", name, "it holds entries, not rows: read them with Log.read()")
+    if snapshot.schema_json is None:
+        what = f"version {snapshot.version} of log '{name}'"
+        raise ConfigError(what, State("empty"), "it holds nothing and has no schema: write rows first, or read a later version")
+    return arrow_schema(json.loads(snapshot.schema_json))
+
+
+def milliseconds_of(moment: datetime) -> int:
+    """A time for ``timestamp``, in milliseconds since 1970. Raises ConfigError for one without an offset from UTC."""
+    if not isinstance(moment, datetime) or moment.tzinfo is None:
+        raise ConfigError("timestamp", moment, "it must be a datetime with a time zone, such as datetime.now(timezone.utc)")
+    return int(moment.timestamp() * 1000)
+
+
+class RowReader:
+    """Reads the rows of one version of a log. Threads may share it."""
+
+    def __init__(self, snapshot: LogSnapshot, query: RowQuery, open_ledger: Callable[[int], ReadHandle]) -> None:
+        self._snapshot = snapshot
+        self.query: Final = query.bound(snapshot.name, stored_schema(snapshot.name, snapshot))
+        self._open_ledger = open_ledger
+        self._handles: OrderedDict[int, ReadHandle] = OrderedDict()
+        """Of the ledgers that are being read, the one used last at the end."""
+        self._lock = threading.Lock()
+        """Held for moments, around ``_handles``."""
+
+    def read(self, start: LogPosition | None, end: LogPosition | None) -> pa.RecordBatchReader:
+        """The rows from ``start`` (included) to ``end`` (excluded), lazily. Nothing is read before the first batch is taken."""
+        return pa.RecordBatchReader.from_batches(self.query.schema, self._batches(self.parts(start, end)))
+
+    def parts(self, start: LogPosition | None, end: LogPosition | None) -> list[Stretch]:
+        """What is to be read from ``start`` (included) to ``end`` (excluded), in log order. Asks how far open ledgers go."""
+        return [part for stretch in self._stretches(start, end) for part in cut(stretch, PART_BYTES)]
+
+    def handle(self, ledger_id: int) -> ReadHandle:
+        """The ledger, opened; readers of its parts share the handle, and at worst open two."""
+        with self._lock:
+            if ledger_id in self._handles:
+                self._handles.move_to_end(ledger_id)
+                return self._handles[ledger_id]
+        handle = self._open_ledger(ledger_id)
+        with self._lock:
+            self._handles[ledger_id] = handle
+            if len(self._handles) > _HANDLES:
+                self._handles.popitem(last=False)
+        return handle
+
+    def _batches(self, parts: list[Stretch]) -> Iterator[pa.RecordBatch]:
+        """After an interrupt, or an error, it goes on behind the last batch that it gave."""
+        return ResumedIterator(lambda place: self._from(parts, place), (0, 0))
+
+    def _from(
+        self, parts: list[Stretch], place: tuple[int, int]
+    ) -> Generator[tuple[pa.RecordBatch | None, tuple[int, int]], None, None]:
+        """Each batch with the place behind it: a part, and a number of its rows, which are the same each time."""
+        first, rows = place
+        part, left_out = first, rows
+        side_by_side = SideBySide(parts[first:], self._read)
+        for batch in side_by_side.batches():
+            if first + side_by_side.part != part:
+                part, rows, left_out = first + side_by_side.part, 0, 0
+            cut_off = min(left_out, batch.num_rows)
+            left_out -= cut_off
+            rows += batch.num_rows - cut_off
+            if cut_off < batch.num_rows:
+                yield batch.slice(cut_off), (part, rows)
+
+    def _read(self, part: Stretch) -> Iterator[pa.RecordBatch]:
+        # Whoever planned the part saw its entries confirmed; the bookies that are asked now may not know of that yet.
+        read = self.handle(part.ledger_id).read_unconfirmed
+        payloads = whole_payloads(read, part.ledger_id, part.first_entry_id, part.last_entry_id)
+        return self.query.rows_of(part.ledger_id, payloads)
+
+    def _stretches(self, start: LogPosition | None, end: LogPosition | None) -> Iterator[Stretch]:
+        snapshot = self._snapshot
+        listed: list[CommittedLedger | OpenLedger] = [*snapshot.ledgers, *snapshot.open_ledgers]
+        lanes = self.query.lanes.of(snapshot.name, snapshot.version, snapshot.lanes)
+        for wanted in LogRange.of(snapshot.name, listed, start, end).stretches():
+            if lanes is not None and isinstance(wanted.ledger, CommittedLedger) and wanted.ledger.lane not in lanes:
+                continue
+            whole, is_closed = self._whole(wanted.ledger)
+            last = wanted.until(whole.last_entry_id)
+            if wanted.first <= last:
+                yield whole.part(wanted.first, last)
+            if not is_closed:
+                return
+
+    def _whole(self, ledger: CommittedLedger | OpenLedger) -> tuple[Stretch, bool]:
+        """All confirmed entries of a ledger, and whether it is closed."""
+        if isinstance(ledger, CommittedLedger):
+            return Stretch(ledger.ledger_id, 0, ledger.last_entry_id, ledger.length), True
+        handle = self.handle(ledger.ledger_id)
+        is_closed = handle.is_closed  # asked before its end: if it is closed in between, it is not read to its end
+        return confirmed_stretch(handle), is_closed
+
+
+def _chosen(log: str, stored: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    if columns is None:
+        return stored
+    try:
+        names = [columns] if isinstance(columns, str) else list(columns)
+    except TypeError:
+        raise ConfigError("columns", columns, "it must be a list of names") from None
+    for name in names:
+        if name not in stored.names:
+            raise ConfigError("columns", name, f"log '{log}' has the columns {', '.join(stored.names)}")
+    if not names or len(set(names)) != len(names):
+        raise ConfigError("columns", names, "it must name at least one column, and each once")
+    return pa.schema([stored.field(name) for name in names])
+
+
+def _zone(text: str) -> tzinfo:
+    try:
+        return time_zone(text)
+    except (ValueError, AttributeError):
+        raise ConfigError("time_zone", text, "it must be a zone such as Europe/Berlin, UTC or +01:00") from None

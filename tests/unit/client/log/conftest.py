@@ -1,5 +1,0 @@
-"""A cluster's metadata in memory, for each test."""
-
-from tests.unit.client.log.log_world import world
-
-__all__ = ["world"]

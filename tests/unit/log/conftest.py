@@ -1,0 +1,5 @@
+"""A cluster's metadata in memory, for each test."""
+
+from tests.unit.log.log_world import world
+
+__all__ = ["world"]
