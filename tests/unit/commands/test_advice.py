@@ -49,7 +49,7 @@ def test_every_command_that_is_advised_parses_as_it_is_printed() -> None:
 
 def test_advice_is_found_in_errors_help_and_the_dashboard() -> None:
     assert len(ADVICE) > 40
-    assert {place.split("/")[0] for place, _ in ADVICE} >= {"bookie", "client", "commands", "dashboard", "errors", "metadata"}
+    assert {place.split("/")[0] for place, _ in ADVICE} >= {"bookie", "commands", "dashboard", "errors", "log", "metadata"}
 
 
 @pytest.mark.parametrize("text", ["'bk-spark cookie fix 7'", "run bk-spark cluster rise-ledger-ids", "bk-spark bookie status"])
