@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import atexit
+import importlib
 import logging
 import signal
 import sys
@@ -43,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _command(arguments: Sequence[str] | None, signals: Signals) -> int:
     try:
         try:
-            args = build_parser().parse_args(arguments)
+            args = build_parser(sys.argv[1:] if arguments is None else arguments).parse_args(arguments)
             signals.begin()
             return _run(args, signals)
         finally:
@@ -87,21 +88,24 @@ def _run(args: argparse.Namespace, signals: Signals | None = None) -> int:
     return 0
 
 
-def build_parser() -> argparse.ArgumentParser:
-    """All commands. Imports them, which takes most of a command's start."""
-    from bk_spark.commands import (
-        autorecovery,
-        bench,
-        bookie,
-        cluster,
-        cookie,
-        dashboard,
-        doctor,
-        inspect,
-        ledger,
-        log,
-        replicate,
-    )
+_MODULES = {
+    "cluster": ("cluster", "local"),
+    "bookies.bookie": ("bookie",),
+    "inspect": ("inspect",),
+    "cookie": ("cookie",),
+    "ledger": ("ledger",),
+    "log": ("log", "orphans"),
+    "replicate": ("replicate",),
+    "bench": ("bench",),
+    "dashboard": ("dashboard",),
+    "autorecovery": ("auditor", "autorecovery", "underreplicated"),
+    "doctor": ("doctor",),
+}
+"""Module of ``bk_spark.commands`` → the first words of the commands that it adds, in the order of the help."""
+
+
+def build_parser(words: Sequence[str] = ()) -> argparse.ArgumentParser:
+    """The commands that ``words`` can name: to import all of them takes longer than most commands do."""
     from bk_spark.commands.program.parser import Parser
 
     parser: argparse.ArgumentParser = Parser(
@@ -111,9 +115,16 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"bk-spark {VERSION}")
     commands: Commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
-    for module in (cluster, bookie, inspect, cookie, ledger, log, replicate, bench, dashboard, autorecovery, doctor):
-        module.add(commands)
+    for name in _modules(words):
+        importlib.import_module(f"bk_spark.commands.{name}").add(commands)
     return parser
+
+
+def _modules(words: Sequence[str]) -> tuple[str, ...]:
+    if list(words[:2]) == ["bookie", "start"]:
+        return ("bookies.bookie_start",)  # of the group that ``bookie`` completes
+    named = tuple(module for module, first in _MODULES.items() if words and words[0] in first)
+    return named or tuple(_MODULES)
 
 
 if __name__ == "__main__":

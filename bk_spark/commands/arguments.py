@@ -16,11 +16,11 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from bk_spark.config import MAX_SETTING, ZOOKEEPER_AUTH_VARIABLE
-from bk_spark.datasource.option_values import size
 from bk_spark.datasource.passwords import password_in_file
+from bk_spark.datasource.sizes import size
 from bk_spark.errors import ConfigError
 from bk_spark.host_port import is_any_address, parse_host
-from bk_spark.log.log import LogPosition
+from bk_spark.log.entry_range import LogPosition
 from bk_spark.log.stored.names import check_log_name
 from bk_spark.metadata.ledger_layout import MAX_LEDGER_ID
 from bk_spark.metadata.znodes import is_bookie_id

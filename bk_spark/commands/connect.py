@@ -7,12 +7,11 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK
 from bk_spark.bookie.identity.identity import check_store
-from bk_spark.bookkeeper import BookKeeper
 from bk_spark.client.driver.bookies import NOT_REGISTERED
 from bk_spark.commands.program.parser import UsageError
 from bk_spark.config import TLS_NAMES, ZOOKEEPER_AUTH, ZOOKEEPER_AUTH_VARIABLE, ClientConfig
@@ -23,6 +22,9 @@ from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore, connect, parse_uri
 from bk_spark.tls.files import warn_of_open_file
 from bk_spark.wire.messages import AdministerReply, Status
+
+if TYPE_CHECKING:
+    from bk_spark.bookkeeper import BookKeeper
 
 GIVE_METADATA = "give the cluster, zk://host:port/ledgers or embedded:DIR (one of this machine), or set BK_SPARK_METADATA"
 
@@ -113,6 +115,8 @@ def store_and_root(args: argparse.Namespace, config: ClientConfig | None = None)
 
 @contextmanager
 def bookkeeper(args: argparse.Namespace) -> Iterator[BookKeeper]:
+    from bk_spark.bookkeeper import BookKeeper  # logs and topics with it, which a bookie's start does not need
+
     with BookKeeper(metadata_uri(args), client_config(args)) as client:
         yield client
 

@@ -12,8 +12,8 @@ from bk_spark.bookie.identity.boot import MetadataPlace, fix_cookies
 from bk_spark.bookie.identity.cookie import locked
 from bk_spark.bookie.identity.cookie_file import read_znode
 from bk_spark.bookie.identity.identity import Identity, examine
-from bk_spark.commands import bookies
 from bk_spark.commands.arguments import Commands, command, directory, group_of, valid_bookie_id
+from bk_spark.commands.bookies import listing
 from bk_spark.commands.connect import metadata_store
 from bk_spark.commands.output import Record, print_record, print_records
 from bk_spark.commands.program.question import add_yes, check_wanted
@@ -28,7 +28,7 @@ _COLUMNS = ["where", "use", "directory_id", "boot", "state"]
 
 def add(commands: Commands) -> None:
     group = group_of(commands, "cookie", "cookies: which directories are which bookie's")
-    bookies.add_cookie_list(group)
+    listing.add_cookie_list(group)
     for name, text, handler in (
         ("show", "what the metadata store knows of a bookie; with --data-dir also what its directories say", _show),
         (

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from datetime import UTC, datetime, tzinfo
 
-from bk_spark.config import KIB, MIB, DigestType
+from bk_spark.config import DigestType
 from bk_spark.errors import ConfigError, State
 from bk_spark.pulsar.names import TopicName
 from bk_spark.pulsar.positions import Offsets
@@ -27,10 +27,8 @@ MAX_LOGS_READ = 1_000
 MAX_PATTERN_CHARACTERS = 1_000
 """A name has 200 characters at most, so a longer pattern is a mistake."""
 
-_SIZE = re.compile(r"(\d+)\s*([kmg]?)(?:i?b)?", re.IGNORECASE)
 _RANGE = re.compile(r"([0-9]{1,19})(?:-([0-9]{1,19}))?")
 _TOPICS_PATTERN = re.compile(r"persistent://([^/]+)/([^/]+)/(.+)")
-_BINARY_UNITS = {"": 1, "k": KIB, "m": MIB, "g": 1024 * MIB}
 _OFFSET_KEYS = {"entry", "index", "ledger", "log", "version"}
 _SEVERAL_KEYS = {"format", "logs"}
 
@@ -58,19 +56,6 @@ def integer(low: int, high: int) -> Callable[[str, str], int]:
         if not re.fullmatch(r"\d{1,19}", value.strip()) or not low <= int(value) <= high:
             raise ConfigError(f"option '{name}'", value, f"it must be a whole number from {low} to {high}")
         return int(value)
-
-    return parse
-
-
-def size(low: int, high: int) -> Callable[[str, str], int]:
-    """Bytes, also as ``64m`` or ``1 GiB``; both bounds included."""
-
-    def parse(name: str, value: str) -> int:
-        match = _SIZE.fullmatch(value.strip())
-        found = int(match[1]) * _BINARY_UNITS[match[2].lower()] if match and len(match[1]) < 20 else -1
-        if not low <= found <= high:
-            raise ConfigError(f"option '{name}'", value, f"it must be a size from {low} to {high} bytes, such as 65536 or 64m")
-        return found
 
     return parse
 

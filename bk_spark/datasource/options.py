@@ -19,6 +19,7 @@ from bk_spark.config import KIB, MAX_ENTRY_BYTES, MIB, TLS_NAMES, ZOOKEEPER_AUTH
 from bk_spark.datasource import option_values as values
 from bk_spark.datasource.option_values import EARLIEST, LATEST
 from bk_spark.datasource.passwords import password, password_in_file
+from bk_spark.datasource.sizes import size
 from bk_spark.embedded.join import settled
 from bk_spark.errors import ConfigError, State
 from bk_spark.quorum import check_quorums
@@ -125,8 +126,8 @@ class Option:
         return _USES[self.use]
 
 
-_SIZE_PER_ENTRY = values.size(KIB, MAX_ROW_BYTES_PER_ENTRY)
-_ANY_SIZE = values.size(1, 2**40)
+_SIZE_PER_ENTRY = size(KIB, MAX_ROW_BYTES_PER_ENTRY)
+_ANY_SIZE = size(1, 2**40)
 _VERSION = values.integer(0, 2**63 - 1)
 _ANY_COUNT = values.integer(1, 2**63 - 1)
 _OVERWRITES = values.one_of("fail", "read", "skip")
@@ -538,5 +539,5 @@ def _field(name: str, value: str, default: object) -> Any:
     if isinstance(default, bool):
         return values.boolean(name, value)
     if name.endswith("_bytes"):
-        return values.size(1, 2**40)(name, value)
+        return size(1, 2**40)(name, value)
     return values.integer(1, 2**31 - 1)(name, value) if isinstance(default, int) else values.seconds(name, value)

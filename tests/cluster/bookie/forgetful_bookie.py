@@ -22,7 +22,7 @@ from bk_spark.bookie.identity import boot
 from bk_spark.bookie.process import run_bookie
 from bk_spark.bookie.storage import open_storage
 from bk_spark.cli import main
-from bk_spark.commands import bookie
+from bk_spark.commands.bookies import bookie_start
 from bk_spark.config import BookieConfig
 from bk_spark.local.cluster import bookie_command
 
@@ -107,7 +107,7 @@ if __name__ == "__main__":
     given = [one for one in sys.argv[1:] if one not in (FORGET_FENCES, WITHOUT_LIMBO)]
     disk = ForgetfulDisk(FORGET_FENCES in sys.argv)
     with contextlib.ExitStack() as changes:
-        changes.enter_context(mock.patch.object(bookie, "run_bookie", partial(run_bookie.run_bookie, disk=disk)))
+        changes.enter_context(mock.patch.object(bookie_start, "run_bookie", partial(run_bookie.run_bookie, disk=disk)))
         if WITHOUT_LIMBO in sys.argv:
             changes.enter_context(mock.patch.object(run_bookie, "begin_boot", _without_limbo(boot.begin_boot)))
             changes.enter_context(mock.patch.object(open_storage, "_new_limbo", return_value=None))

@@ -29,7 +29,7 @@ from bk_spark.bookie.disk import AppendFile, Buffer, Disk, Space
 from bk_spark.bookie.process import run_bookie
 from bk_spark.bookie.process.monitoring import MeasuredFile
 from bk_spark.cli import main
-from bk_spark.commands import bookie
+from bk_spark.commands.bookies import bookie_start
 from bk_spark.config import BookieConfig
 from bk_spark.local.cluster import bookie_command
 
@@ -117,5 +117,5 @@ def limited_bookie_command(data_dir: Path, metadata_uri: str, port: int, config:
 
 if __name__ == "__main__":
     disk = LimitedDisk(Path(sys.argv[sys.argv.index("--data-dir") + 1]))
-    bookie.run_bookie = partial(run_bookie.run_bookie, disk=disk)  # type: ignore[assignment]
+    bookie_start.run_bookie = partial(run_bookie.run_bookie, disk=disk)  # type: ignore[assignment]
     sys.exit(main(sys.argv[1:]))

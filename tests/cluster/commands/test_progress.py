@@ -10,7 +10,7 @@ import pytest
 
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.cli import main
-from bk_spark.commands import bookie as commands
+from bk_spark.commands.bookies import bookie as commands
 from bk_spark.commands.output import ProgressBar
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.wire.messages import AdministerReply, AdminOperation, Status

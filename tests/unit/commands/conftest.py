@@ -14,7 +14,7 @@ def running(monkeypatch):
     def run(handler) -> int:
         parser = argparse.ArgumentParser()
         parser.set_defaults(handler=handler)
-        monkeypatch.setattr(cli, "build_parser", lambda: parser)
+        monkeypatch.setattr(cli, "build_parser", lambda _: parser)
         return cli.main([])
 
     return run

@@ -86,17 +86,31 @@ SOURCES = [path.read_text() for tier in ("cluster", "spark") for path in sorted(
 SAYS_ITS_DEFAULT = re.compile(r"default|at first|\bor the variable\b")
 
 
-def _leaves() -> dict[str, argparse.ArgumentParser]:
+def _leaves(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
     """All commands that do something, by their words."""
-    every = {one.prog.removeprefix("bk-spark").strip(): one for one in parsers(build_parser())}
+    every = {one.prog.removeprefix("bk-spark").strip(): one for one in parsers(parser)}
     return {words: one for words, one in every.items() if "handler" in one._defaults}
 
 
-LEAVES = _leaves()
+LEAVES = _leaves(build_parser())
 
 
 def test_the_commands_are_those_that_are_promised_and_no_others() -> None:
     assert sorted(LEAVES) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("words", LEAVES)
+def test_a_command_is_the_same_where_others_are_not_imported(words: str) -> None:
+    alone = _leaves(build_parser(words.split()))
+    assert alone[words].format_help() == LEAVES[words].format_help()
+    assert len(alone) < len(LEAVES)
+
+
+@pytest.mark.parametrize("words", ["", "--help", "unknown", "bookie", "bookie --help", "bookie unknown", "log --help"])
+def test_help_and_wrong_usage_know_every_command_that_could_be_meant(words: str) -> None:
+    group = next((one for one in ("bookie ", "log ") if f"{words} ".startswith(one)), "")
+    known = _leaves(build_parser(words.split()))
+    assert {one for one in known if one.startswith(group)} == {one for one in LEAVES if one.startswith(group)}
 
 
 @pytest.mark.parametrize("words", COMMANDS)

@@ -17,9 +17,9 @@ def test_while_commands_are_imported_an_interrupt_ends_the_process_and_later_it_
     seen = []
     known = cli.build_parser
 
-    def build():
+    def build(words):
         seen.append(signal.getsignal(signal.SIGINT))
-        return known()
+        return known(words)
 
     monkeypatch.setattr(cli, "build_parser", build)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)  # that of a program in the foreground
@@ -36,7 +36,7 @@ def test_an_interrupt_that_is_ignored_stays_ignored(monkeypatch) -> None:
     """As in a job that a shell started in the background."""
     seen = []
     known = cli.build_parser
-    monkeypatch.setattr(cli, "build_parser", lambda: seen.append(signal.getsignal(signal.SIGINT)) or known())
+    monkeypatch.setattr(cli, "build_parser", lambda words: seen.append(signal.getsignal(signal.SIGINT)) or known(words))
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with pytest.raises(SystemExit):
@@ -47,7 +47,7 @@ def test_an_interrupt_that_is_ignored_stays_ignored(monkeypatch) -> None:
 
 
 def test_an_interrupt_while_arguments_are_read_is_no_traceback(monkeypatch) -> None:
-    def interrupted():
+    def interrupted(_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(cli, "build_parser", interrupted)

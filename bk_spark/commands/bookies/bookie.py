@@ -1,6 +1,7 @@
 """``bk-spark bookie``: one bookie's files and process, and what an operator asks of a running bookie.
 
-``bookie list`` is in ``bookies.py``, ``bookie decommission`` in ``replicate.py``.
+``bookie format`` and ``start`` are in ``bookie_start.py``, ``list`` is in ``listing.py``, ``decommission`` in
+``../replicate.py``.
 """
 
 from __future__ import annotations
@@ -14,21 +15,19 @@ from pathlib import Path
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK
 from bk_spark.bookie.identity.boot import possible_losses
-from bk_spark.bookie.identity.cookie import bookie_id_of, format_bookie, locked
+from bk_spark.bookie.identity.cookie import bookie_id_of, locked
 from bk_spark.bookie.identity.identity import Identity, examine, examine_alone
 from bk_spark.bookie.inspection.rebuild_index import rebuild_index
 from bk_spark.bookie.inspection.sanity import check_directories, check_storage
-from bk_spark.bookie.process.run_bookie import BookiePlace, run_bookie
 from bk_spark.bookkeeper import BookKeeper
-from bk_spark.commands import bookies, limbo, replicate
-from bk_spark.commands.arguments import Commands, add_log_option, client_host, command, group_of, port, valid_bookie_id
+from bk_spark.commands import replicate
+from bk_spark.commands.arguments import Commands, command, group_of, valid_bookie_id
+from bk_spark.commands.bookies import bookie_start, limbo, listing
 from bk_spark.commands.connect import accepted, bookkeeper, metadata_store
 from bk_spark.commands.output import ProgressBar, print_record, print_records, say
 from bk_spark.commands.settings import add_settings, bookie_config, bookie_directories, data_dir_command
 from bk_spark.config import BookieConfig, ClientConfig
 from bk_spark.errors import ConfigError, State
-from bk_spark.replication.peers import ClusterPeers
-from bk_spark.telemetry.logging_setup import set_up_audit_log, set_up_logging
 from bk_spark.wire.messages import AdministerReply, AdminOperation
 
 LOOK_S = 0.5
@@ -39,15 +38,8 @@ BEGIN_S = 60.0
 
 
 def add(commands: Commands) -> None:
-    group = group_of(commands, "bookie", "bookies: the servers that keep the entries")
-    bookies.add_list(group)
-    format_ = data_dir_command(group, "format", "prepare an empty directory for a new bookie; prints its id", _format)
-    start = data_dir_command(group, "start", "run one bookie in the foreground", _start)
-    add_log_option(start)
-    for parser in (format_, start):
-        text = "the address that clients use (default %(default)s)"
-        parser.add_argument("--host", type=client_host, default="127.0.0.1", help=text)
-        parser.add_argument("--port", type=port, default=0, help="the port; 0 takes a free one (default %(default)s)")
+    group = bookie_start.add(commands)
+    listing.add_list(group)
     data_dir_command(group, "id", "print the id of the bookie whose directory this is", _show_id)
     text = (
         "check the directories, cookies, index and logs of a stopped bookie, with --metadata also the store's side; "
@@ -59,7 +51,7 @@ def add(commands: Commands) -> None:
         "replicas"
     )
     rebuild = data_dir_command(group, "rebuild-index", text, _rebuild_index)
-    for parser in (format_, start, sanity, rebuild):
+    for parser in (sanity, rebuild):
         add_settings(parser)
     replicate.add_decommission(group)
     _add_requests(group)
@@ -89,26 +81,6 @@ def _add_request(group: Commands, name: str, text: str, operation: AdminOperatio
     parser.add_argument("bookie_id", type=valid_bookie_id, metavar="BOOKIE_ID", help="as 'bk-spark bookie list' shows it")
     if operation in _WAITED:
         parser.add_argument("--wait", action="store_true", help="wait for its end, and then print what it did")
-
-
-def _format(args: argparse.Namespace) -> None:
-    config = bookie_config(args)
-    directories = Directories.of(Path(args.data_dir), config)
-    with metadata_store(args, config.client_config(), directories) as (store, znodes):
-        bookie_id = format_bookie(directories, store, znodes, f"{args.host}:{args.port}")
-        print_record({"bookie_id": bookie_id, "data_dir": args.data_dir}, as_json=args.json)
-
-
-def _start(args: argparse.Namespace) -> None:
-    """Serve until SIGTERM or SIGINT."""
-    set_up_logging(args.log_json)
-    config = bookie_config(args)
-    if config.audit_log:
-        set_up_audit_log(config.audit_log, args.log_json)
-    client = config.client_config()
-    directories = Directories.of(Path(args.data_dir), config)
-    with metadata_store(args, client, directories) as (store, znodes), ClusterPeers(store, znodes, client) as peers:
-        run_bookie(BookiePlace(Path(args.data_dir), args.host, args.port), store, znodes, config, peers=peers)
 
 
 def _show_id(args: argparse.Namespace) -> None:
