@@ -85,6 +85,7 @@ test: lint check-java $(VENV)/spark.jsa
 
 soak: lint check-java $(VENV)/spark.jsa
 	BK_SPARK_SOAK=1 $(PYTEST) tests/unit tests/simulation --timeout 3600
+	BK_SPARK_SOAK=1 $(QUICK_JVM) $(PYTEST) tests/cluster tests/spark tests/interop -m nightly
 	$(QUICK_JVM) $(PYTEST) tests/soak --timeout 3600
 	BK_SPARK_SOAK=1 $(QUICK_JVM) $(PYTEST) tests/spark/test_where.py
 	$(MAKE) simulate chaos directories lost-bookie duel streams fuzz commands arrow mutants farm

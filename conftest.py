@@ -13,7 +13,7 @@ from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, LocalCluster
 from bk_spark.local.zookeeper_server import LocalZooKeeper
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore, connect, parse_uri
-from tests.budget import PROFILE, SAMPLES
+from tests.budget import IS_SOAK, PROFILE, SAMPLES
 
 pytest_plugins = ["tests.durations.recorder"]
 
@@ -82,8 +82,12 @@ LONGEST_FIRST = (
 """Begun first, so that files which run side by side end together: the short unit tests fill the gaps at the end."""
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first, else the order as it is."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The longest files first, else the order as it is. What is marked as nightly runs in a soak alone."""
+    nightly = [] if IS_SOAK else [item for item in items if item.get_closest_marker("nightly")]
+    if nightly:
+        config.hook.pytest_deselected(items=nightly)
+        items[:] = [item for item in items if not item.get_closest_marker("nightly")]
     items.sort(key=_place)
 
 
