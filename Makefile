@@ -52,6 +52,9 @@ SOURCES := $(shell find bk_spark -name '*.py') pyspark_bookkeeper.py bk_spark_co
 
 export PYSPARK_PYTHON := $(abspath $(RUN))
 
+# Where the environment forbids to keep compiled modules, each of a thousand processes would compile all that it imports.
+export PYTHONDONTWRITEBYTECODE :=
+
 JOBS ?= 3
 PYTEST := $(RUN) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 QUICK_JVM := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile=$(abspath $(VENV)/spark.jsa) -Xlog:disable"

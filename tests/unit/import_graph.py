@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+from functools import cache
 from pathlib import Path
 
 from tests.checkout import ROOT
@@ -21,20 +22,27 @@ def module_of(path: Path) -> str:
 MODULES = {module_of(path): path for path in FILES}
 
 
-def imported_names(path: Path) -> set[str]:
+@cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """All nodes of a file's syntax tree."""
+    return tuple(ast.walk(ast.parse(path.read_text())))
+
+
+@cache
+def imported_names(path: Path) -> frozenset[str]:
     """Every dotted name that a file imports: modules, and what it takes from them."""
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             found |= {node.module} | {f"{node.module}.{alias.name}" for alias in node.names}
-    return found
+    return frozenset(found)
 
 
 def missing_names(path: Path) -> set[str]:
     """What a file takes from modules of ``bk_spark`` that they do not have."""
-    taken = (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.ImportFrom))
+    taken = (node for node in nodes_of(path) if isinstance(node, ast.ImportFrom))
     return {
         f"{node.module}.{alias.name}"
         for node in taken
@@ -55,6 +63,12 @@ def imported_modules(path: Path) -> set[str]:
     """The modules of ``bk_spark`` that a file imports."""
     names = {name.removeprefix("bk_spark").lstrip(".").replace(".", "/") for name in imported_names(path) if _is_ours(name)}
     return {name for name in names if name in MODULES and not _is_only_a_way(name, names)} - {module_of(path)}
+
+
+@cache
+def graph() -> dict[str, set[str]]:
+    """Each module and the modules that it imports."""
+    return {module: imported_modules(path) for module, path in MODULES.items()}
 
 
 def _is_ours(name: str) -> bool:

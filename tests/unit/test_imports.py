@@ -15,10 +15,11 @@ from tests.unit.import_graph import (
     PACKAGE,
     circles,
     floors,
-    imported_modules,
+    graph,
     imported_names,
     missing_names,
     module_of,
+    nodes_of,
 )
 
 EVERYTHING = "*"
@@ -223,8 +224,6 @@ USES = {
 
 OPENS_FILES = ("datasource/passwords", "bookie/disk", *JOINERS)
 
-GRAPH = {module: imported_modules(path) for module, path in MODULES.items()}
-
 
 def _lies_in(module: str, entries: tuple[str, ...]) -> bool:
     return any(module == entry or (entry != "" and module.startswith(f"{entry}/")) for entry in entries)
@@ -250,7 +249,7 @@ def test_a_module_imports_only_what_lies_below_its_folder(path: Path) -> None:
     never = NEVER.get(_entry_of(module), ())
     wrong = [
         other
-        for other in sorted(GRAPH[module])
+        for other in sorted(graph()[module])
         if _lies_in(other, never) or (EVERYTHING not in allowed and _entry_of(other) not in allowed)
     ]
     assert wrong == []
@@ -258,7 +257,7 @@ def test_a_module_imports_only_what_lies_below_its_folder(path: Path) -> None:
 
 def test_clients_and_bookies_never_import_each_other() -> None:
     of_clients = ("client", "log", "topic", "bookkeeper", "replication", "aio")
-    sides = [(module, other) for module, others in GRAPH.items() for other in others]
+    sides = [(module, other) for module, others in graph().items() for other in others]
     crossing = [
         (module, other)
         for one in sides
@@ -274,7 +273,7 @@ def test_leaders_and_the_cleanup_of_logs_never_meet() -> None:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    assert circles(GRAPH) == []
+    assert circles(graph()) == []
 
 
 @pytest.mark.parametrize("path", FILES, ids=module_of)
@@ -296,7 +295,7 @@ def test_files_are_opened_only_by_the_disk_module_and_the_joiners() -> None:
     users = {
         module_of(path)
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes_of(path)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open"
     }
     assert [name for name in sorted(users) if not _lies_in(name, OPENS_FILES)] == []
@@ -307,7 +306,7 @@ def test_bookies_and_clients_make_no_array_of_arrow_in_the_way_that_imports_pand
     users = {
         module_of(path)
         for path in FILES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes_of(path)
         if isinstance(node, ast.Attribute)
         and node.attr == "array"
         and isinstance(node.value, ast.Name)
@@ -352,6 +351,6 @@ def test_no_public_class_name_is_defined_twice() -> None:
 
 if __name__ == "__main__":
     lines = sum(len(path.read_text().splitlines()) for path in FILES)
-    print(f"{len(FILES)} modules, {lines} lines, {floors(GRAPH)} floors, {len(circles(GRAPH))} circles")
+    print(f"{len(FILES)} modules, {lines} lines, {floors(graph())} floors, {len(circles(graph()))} circles")
     for folder, count in sorted(_files_of_folders().items()):
         print(f"{count:4} {folder}")

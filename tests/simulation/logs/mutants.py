@@ -182,19 +182,19 @@ _end_of_job = transaction._end_of_job
 
 LOG_MUTANTS = (
     LogMutant(commit_leaves_running, 1, ("L6", "L8"), 600, 32),
-    LogMutant(abort_deletes_first, 1, ("L6", "L8"), 600, 33),
-    LogMutant(abort_takes_absence_for_its_own_doing, 1, ("L6", "L8"), 600, 29),
+    LogMutant(abort_deletes_first, 1, ("L6", "L8"), 600, 11),
+    LogMutant(abort_takes_absence_for_its_own_doing, 1, ("L6", "L8"), 600, 55),
     LogMutant(tasks_create_ledgers_without_their_job, 1, ("L7",), 600, 0),
     LogMutant(takeover_does_not_fence, 2, ("L2", "L9"), 200, 0),
-    LogMutant(commit_ignores_the_epoch, 2, ("L1", "L2", "L9"), 200, 0),
-    LogMutant(reader_passes_open_ledgers, 2, ("L5",), 600, 211),
-    LogMutant(roll_does_not_wait_for_the_old_ledger, 3, ("L1", "L3"), 600, 19),
-    LogMutant(old_ledgers_are_not_closed_before_the_next_roll, 3, ("L9",), 200, 0),
-    LogMutant(compaction_takes_what_is_left_of_its_stretch, 4, ("L4", "L9"), 600, 172),
+    LogMutant(commit_ignores_the_epoch, 2, ("L1", "L2", "L9"), 200, 8),
+    LogMutant(reader_passes_open_ledgers, 2, ("L5",), 600, 198),
+    LogMutant(roll_does_not_wait_for_the_old_ledger, 3, ("L1", "L3"), 600, 247),
+    LogMutant(old_ledgers_are_not_closed_before_the_next_roll, 3, ("L9",), 200, 1),
+    LogMutant(compaction_takes_what_is_left_of_its_stretch, 4, ("L4", "L9"), 600, 107),
     LogMutant(application_is_tested_on_the_first_try_only, 4, ("L4",), 200, 12),
     LogMutant(stream_reads_what_compactions_add, 6, ("L5",), 200, 33),
     LogMutant(a_ledger_with_one_entry_is_taken_for_an_empty_one, 2, ("L1", "L4", "L9"), 200, 0),
-    LogMutant(vacuum_deletes_before_it_tells, 8, ("L6",), 200, 3),
+    LogMutant(vacuum_deletes_before_it_tells, 8, ("L6",), 200, 15),
 )
 
 

@@ -29,11 +29,13 @@ class Interruption:
     def __init__(self, step: int) -> None:
         self._step = step
         self.steps = 0
+        self._tracing = self._enter
+        """Kept: where a finalizer stops the tracing, CPython 3.11 may still call this once, whether or not it is freed."""
 
     def during(self, call: Callable[[], Any]) -> Any:
         """Make a call, in this thread. Raises KeyboardInterrupt from inside of it."""
         before = sys.gettrace()
-        sys.settrace(self._enter)
+        sys.settrace(self._tracing)
         try:
             return call()
         finally:

@@ -34,22 +34,25 @@ def advised(text: str) -> list[str]:
     return [next(filter(None, found.groups())) for found in COMMAND.finditer(text)]
 
 
-ADVICE = [
-    (f"{file.relative_to(PACKAGE)}:{line}", command)
-    for file in sorted(PACKAGE.rglob("*.py"))
-    for line, text in texts(ast.parse(file.read_text()))
-    for command in advised(text)
-]
+@pytest.fixture(scope="module")
+def advice() -> list[tuple[str, str]]:
+    """Where a command is advised, and the command."""
+    return [
+        (f"{file.relative_to(PACKAGE)}:{line}", command)
+        for file in sorted(PACKAGE.rglob("*.py"))
+        for line, text in texts(ast.parse(file.read_text()))
+        for command in advised(text)
+    ]
 
 
-def test_every_command_that_is_advised_parses_as_it_is_printed() -> None:
-    problems = [f"{place}: {problem}" for place, command in ADVICE if (problem := problem_of_command(command))]
+def test_every_command_that_is_advised_parses_as_it_is_printed(advice) -> None:
+    problems = [f"{place}: {problem}" for place, command in advice if (problem := problem_of_command(command))]
     assert not problems, "\n".join(problems)
 
 
-def test_advice_is_found_in_errors_help_and_the_dashboard() -> None:
-    assert len(ADVICE) > 40
-    assert {place.split("/")[0] for place, _ in ADVICE} >= {"bookie", "commands", "dashboard", "errors", "log", "metadata"}
+def test_advice_is_found_in_errors_help_and_the_dashboard(advice) -> None:
+    assert len(advice) > 40
+    assert {place.split("/")[0] for place, _ in advice} >= {"bookie", "commands", "dashboard", "errors", "log", "metadata"}
 
 
 @pytest.mark.parametrize("text", ["'bk-spark cookie fix 7'", "run bk-spark cluster rise-ledger-ids", "bk-spark bookie status"])
