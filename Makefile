@@ -74,16 +74,18 @@ READS ?= 1000
 FARM ?= farm
 SEED ?= 1
 
-.PHONY: demo check test soak lint format simulate mutants chaos partitions directories farm lost-bookie duel streams fuzz commands arrow interrupts interop apache-tests pulsar topics bench bench-peers bench-page proto clean check-java
+.PHONY: demo check test soak lint compiled format simulate mutants chaos partitions directories farm lost-bookie duel streams fuzz commands arrow interrupts interop apache-tests pulsar topics bench bench-peers bench-page proto clean check-java
 
 demo: $(VENV)/installed check-java
 	$(RUN) examples/demo.py
 
-check: lint
+check: $(VENV)/test-installed
+	$(MAKE) --jobs=2 --output-sync=target lint compiled
 	$(PYTEST) tests/unit tests/scenarios $(PYTEST_ARGS)
 
 # Most of a test with Spark is a JVM that starts: it compiles quickly, not well, and maps its classes from an archive.
-test: lint check-java $(VENV)/spark.jsa
+test: check-java $(VENV)/test-installed
+	$(MAKE) --jobs=2 --output-sync=target lint compiled $(VENV)/spark.jsa
 	$(QUICK_JVM) $(PYTEST) $(PYTEST_ARGS)
 
 soak: lint check-java $(VENV)/spark.jsa
@@ -93,6 +95,10 @@ soak: lint check-java $(VENV)/spark.jsa
 	BK_SPARK_SOAK=1 $(QUICK_JVM) $(PYTEST) tests/spark/test_where.py
 	$(MAKE) simulate chaos directories lost-bookie duel streams fuzz commands arrow mutants farm
 	$(MAKE) interrupts MINUTES=10
+
+# Each worker of pytest would compile all tests anew: they begin together.
+compiled: $(VENV)/test-installed
+	@$(RUN) -m pytest --collect-only --quiet > /dev/null 2>&1 || true
 
 lint: $(VENV)/test-installed
 	$(RUN) -m ruff check .

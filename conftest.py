@@ -14,6 +14,7 @@ from bk_spark.local.zookeeper_server import LocalZooKeeper
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore, connect, parse_uri
 from tests.budget import IS_SOAK, PROFILE, SAMPLES
+from tests.durations.recorded import recorded_s
 
 pytest_plugins = ["tests.durations.recorder"]
 
@@ -73,26 +74,14 @@ def store(metadata_uri: str) -> Iterator[ZooKeeperStore]:
         yield store
 
 
-LONGEST_FIRST = (
-    "tests/spark/test_examples.py",
-    "tests/spark/",
-    "tests/cluster/",
-    "tests/simulation/",
-)
-"""Begun first, so that files which run side by side end together: the short unit tests fill the gaps at the end."""
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The longest files first, else the order as it is. What is marked as nightly runs in a soak alone."""
+    """The longest files first, so that files which run side by side end together. What is marked as nightly runs in a soak
+    alone."""
     nightly = [] if IS_SOAK else [item for item in items if item.get_closest_marker("nightly")]
     if nightly:
         config.hook.pytest_deselected(items=nightly)
         items[:] = [item for item in items if not item.get_closest_marker("nightly")]
-    items.sort(key=_place)
-
-
-def _place(item: pytest.Item) -> int:
-    return next((place for place, start in enumerate(LONGEST_FIRST) if item.nodeid.startswith(start)), len(LONGEST_FIRST))
+    items.sort(key=lambda item: -recorded_s(item.nodeid))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 
+from tests.durations.recorded import RECORDED, record
 from tests.durations.recorder import LATEST
 
 MOST = 40
@@ -13,11 +14,15 @@ MOST = 40
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.durations", description=__doc__)
     parser.add_argument("--tests", action="store_true", help="single tests")
+    parser.add_argument("--record", action="store_true", help="keep what the files took, for the order of later runs")
     given = parser.parse_args()
     if not LATEST.exists():
         print(f"{LATEST} is not there: run make test first")
         return 1
     run = json.loads(LATEST.read_text())
+    if given.record:
+        print(f"{record(run)} files recorded in {RECORDED}")
+        return 0
     starts = ", ".join(f"{count} {kind}" for kind, count in run["starts"].items())
     print(f"{run['seconds']:.0f} s, {run['cpu_s']:.0f} s of CPU in tests; started: {starts}")
     for worker, spent in run["workers"].items():

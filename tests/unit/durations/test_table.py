@@ -4,6 +4,8 @@ import sys
 
 import pytest
 
+from tests.checkout import ROOT
+from tests.durations import recorded
 from tests.durations.starts import Starts, count_start, kind_of
 from tests.durations.table import Table
 
@@ -60,3 +62,16 @@ def test_a_run_is_added_up_by_worker_file_and_fixture() -> None:
     assert found["starts"] == {"bookie": 5, "jvm": 1}
     assert list(found["tests"]) == ["a.py::one", "b.py::three", "a.py::two"]
     assert found["tests"]["a.py::one"]["setup"] == 1.0
+
+
+def test_a_file_is_placed_by_what_it_took_when_it_was_recorded(tmp_path, monkeypatch) -> None:
+    monkeypatch.setattr(recorded, "RECORDED", tmp_path / "recorded.json")
+    recorded._seconds.cache_clear()
+    assert recorded.record({"files": {"b.py": [3.4, 1.0], "a.py": [61.6, 2.0], "short.py": [2.9, 2.9]}}) == 2
+    assert [recorded.recorded_s(f"{file}::test_one[a::b]") for file in ("a.py", "b.py", "short.py", "new.py")] == [62, 3, 0, 0]
+    recorded._seconds.cache_clear()
+
+
+def test_the_files_that_are_recorded_are_there() -> None:
+    recorded._seconds.cache_clear()
+    assert [file for file in recorded._seconds() if not (ROOT / file).exists()] == []
