@@ -175,7 +175,7 @@ bench-peers: $(VENV)/test-installed check-java
 	$(RUN) -m benchmarks.peers --all --json build/benchmarks/peers.json $(if $(SMALL),--small)
 
 bench-page: $(VENV)/test-installed
-	$(RUN) -m benchmarks.speed.report $$(ls -tr build/benchmarks/*.json) --out docs
+	$(RUN) -m benchmarks.speed.report $$(ls -tr build/benchmarks/*.json) --out docs --drawings build/benchmarks
 
 proto: $(VENV)/test-installed
 	$(RUN) -m grpc_tools.protoc -I. --python_out=. --pyi_out=. --grpc_python_out=. bk_spark/proto/bookie.proto

@@ -149,13 +149,13 @@ def test_page_and_drawings_are_the_same_each_time(tmp_path: Path) -> None:
     for out in (tmp_path / "one", tmp_path / "two"):
         out.mkdir()
         (out / "benchmarks-notes.md").write_text("## adds-1KiB\n\nwhy it is slow\n")
-        write([REPORT], out)
+        write([REPORT], out, out / "build")
     files = [path.relative_to(tmp_path / "one") for path in sorted((tmp_path / "one").rglob("*.*"))]
     assert [str(path) for path in files] == [
-        "benchmarks/adds-1kib.svg",
         "benchmarks/claims.svg",
         "benchmarks-notes.md",
         "benchmarks.md",
+        "build/adds-1kib.svg",
     ]
     assert all((tmp_path / "one" / path).read_bytes() == (tmp_path / "two" / path).read_bytes() for path in files)
     assert "why it is slow" in (tmp_path / "one" / "benchmarks.md").read_text()
