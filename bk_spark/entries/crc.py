@@ -31,7 +31,7 @@ crc32c = partial(_crc32c, gil_release_mode=0)
 """``crc32c(data, value=0)``: the checksum of ``data`` (anything with a buffer) that continues ``value``.
 
 It keeps Python's lock. At over 10 GB/s it finishes long before a released lock would come back, which takes a switch interval
-of 5 ms beside one busy thread (benchmarks/crc32c_libraries.py).
+of 5 ms beside one busy thread. Ref: DESIGN.md, "Digests and keys".
 """
 
 Words: TypeAlias = npt.NDArray[np.uint32]
@@ -39,7 +39,7 @@ Blocks: TypeAlias = npt.NDArray[np.uint8]
 Sizes: TypeAlias = npt.NDArray[np.int64]
 
 _VECTOR_ROWS = 128
-"""From this many rows on, table look-ups with numpy are faster than one C call a row (benchmarks/crc32c_libraries.py)."""
+"""From this many rows on, table look-ups with numpy are faster than one C call a row."""
 
 _JOINED_ROWS = 512
 """From this many rows on, it pays to join checksums by tables. To make those of a new size takes 150 us, and as long as 32

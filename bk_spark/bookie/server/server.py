@@ -1,7 +1,7 @@
 """A bookie's server: gRPC in front, the threads of requests.py behind.
 
-One event loop serves all connections, so more connections need no more threads. benchmarks/server_threading.py measured the
-alternative: a synchronous server gives every open stream two threads for life, and answers nothing once all of them are taken.
+One event loop serves all connections, so more connections need no more threads. The alternative, a synchronous server, gives
+every open stream two threads for life, and answers nothing once all of them are taken. Ref: DESIGN.md, "Threads of a bookie".
 
 What waits is bounded: requests that are not durable by ``sync_queue_bytes`` and one request more; the replies that a stream is
 owed by MAX_OWED; adds that wait for their place by ``waiting_add_bytes``; and all else that clients can make a bookie hold by

@@ -144,7 +144,7 @@ def test_a_message_above_the_maximum_breaks_the_stream_and_not_the_bookie(stub: 
 
 
 def test_many_idle_streams_and_slow_readers_keep_nobody_from_an_answer(stub: Any, bookie: LocalBookie) -> None:
-    """A synchronous server would have no thread left. Ref: benchmarks/server_threading.py."""
+    """A synchronous server would have no thread left. Ref: DESIGN.md, "Threads of a bookie"."""
     ledger_id = next(LEDGERS)
     assert _replies(stub, _add(bookie, ledger_id))[0].status == pb.OK
     stop = threading.Event()
