@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from bk_spark.client.ledger.read_handle import ReadHandle
+from bk_spark.datasource.background.heard import STALE_S
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.read.ledger_poll import LedgerPoll, PollThreads
 from bk_spark.datasource.read.read_task import Reading, opened
-from bk_spark.datasource.read.tail import STALE_S
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError
 from bk_spark.log.log_store import LogStore
 from bk_spark.log.stream.follow import LedgerEnd

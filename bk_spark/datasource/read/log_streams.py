@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping
 from contextlib import suppress
 
+from bk_spark.datasource.background.stream_thread import StreamThread
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.option_values import EARLIEST, LATEST
 from bk_spark.datasource.read.late_log import check_fits
@@ -17,7 +18,6 @@ from bk_spark.datasource.read.log_stream import LogStream, cursor_name_of
 from bk_spark.datasource.read.named_logs import NamedLogs
 from bk_spark.datasource.read.read_task import Reading
 from bk_spark.datasource.read.several_offset import InLog, SeveralOffset, parse_several
-from bk_spark.datasource.read.stream_thread import StreamThread
 from bk_spark.datasource.read.tail import StreamThreads
 from bk_spark.errors import ConfigError, LogGoneError, NoSuchLogError
 from bk_spark.log.stream.positions import StreamOffset, StreamPosition

@@ -10,10 +10,10 @@ import re
 import time
 from collections.abc import Mapping
 
+from bk_spark.datasource.background.heard import STALE_S
+from bk_spark.datasource.background.stream_thread import StreamThread
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.read.loaded_logs import matching_now
-from bk_spark.datasource.read.stream_thread import StreamThread
-from bk_spark.datasource.read.tail import STALE_S
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError
 from bk_spark.log.stored.names import LogNames
 

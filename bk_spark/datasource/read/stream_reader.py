@@ -15,12 +15,12 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
 
+from bk_spark.datasource.background.stream_thread import StreamThread
 from bk_spark.datasource.plain_errors import plain_errors
 from bk_spark.datasource.read.batch_limits import Limits, default_limit
 from bk_spark.datasource.read.log_stream import LogStream, cursor_name_of
 from bk_spark.datasource.read.micro_batch import read_part
 from bk_spark.datasource.read.read_task import Reading
-from bk_spark.datasource.read.stream_thread import StreamThread
 from bk_spark.datasource.read.tail import StreamThreads
 from bk_spark.errors import BookKeeperError
 from bk_spark.log.stream.positions import Offset, StreamOffset, StreamPosition, stream_offset

@@ -4,34 +4,25 @@ An idle query asks every 12 ms for the latest offset; that must cost nothing. So
 log's head by a watch in the metadata store, of open ledgers by long polls at their bookies (``LedgerPoll``). After each piece
 of news it plans the newest position once. It also reads the head every HEARTBEAT_S seconds, in case a watch was lost.
 
-If that failed, or nothing was heard of the log for STALE_S, the next question fails with the reason: an old answer from
-memory would look like an idle log.
-
 Ref: docs/rules.md, log rules 2 and 7.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from bk_spark.datasource.background.heard import STALE_S, Heard
+from bk_spark.datasource.background.stream_thread import StreamThread
 from bk_spark.datasource.read.followed_log import CURSOR_INTERVAL_S, CursorPublisher, FollowedLog
 from bk_spark.datasource.read.ledger_poll import LedgerPoll, PollThreads
-from bk_spark.datasource.read.stream_thread import StreamThread
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError
 from bk_spark.log.stored.values import Head, OpenLedger
 from bk_spark.log.stream.follow import LedgerEnd, Newest
 from bk_spark.log.stream.positions import StreamPosition
-from bk_spark.log.stream.waits import HEARTBEAT_S, PATIENCE_S, RETRY_S
-
-STALE_S = PATIENCE_S
-"""The stream fails after this long without a read of the log's head, or without an answer of an open ledger's bookies."""
-
-GRACE_S = 10.0
-"""How long a question waits for a fresh look after STALE_S without one, as after the machine's sleep."""
+from bk_spark.log.stream.waits import HEARTBEAT_S, RETRY_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,28 +46,13 @@ class LogTail:
         self._end_watch: Callable[[], None] | None = None
         self._woken = True
         self._due_s = 0.0
-        self._looked = threading.Event()
-        self._looked_s = time.monotonic()
-        self._known: tuple[Head, Newest] | None = None
+        self._heard: Heard[tuple[Head, Newest]] = Heard(f"log '{log.name}'", "that holds the log")
         self._planned_from: tuple[Head, dict[int, LedgerEnd]] | None = None
-        self._failure: BaseException | None = None
-        self._trouble: BookKeeperError | None = None
         threads.looks.add(self)
 
     def newest(self) -> tuple[Head, Newest]:
         """The log's head and newest position, from memory. Only the first call waits. Raises why the log cannot be followed."""
-        if self._known is None:
-            self._looked.wait(STALE_S)
-        elif self._is_stale:
-            self._looked.clear()
-            self.wake()
-            self._looked.wait(GRACE_S)
-        if self._failure is not None:
-            raise self._failure
-        if self._known is None or self._is_stale:
-            problem = f"nothing was heard of log '{self._log.name}' for {STALE_S:g} s"
-            raise self._trouble or MetadataUnavailableError("that holds the log", problem)
-        return self._known
+        return self._heard.ask(self.wake)
 
     def wake(self) -> None:
         """Have the thread look for work, such as a cursor to publish."""
@@ -87,20 +63,16 @@ class LogTail:
         """Follow the log no more."""
         self._threads.looks.remove(self)
 
-    @property
-    def _is_stale(self) -> bool:
-        return time.monotonic() - self._looked_s > STALE_S
-
     # The thread calls the methods below.
 
     def wait_s(self) -> float:
         """See ``Work``."""
-        if self._failure is not None:
+        if self._heard.failure is not None:
             return HEARTBEAT_S
         if self._woken:
             return 0.0
         wait_s, cursor_s = self._due_s - time.monotonic(), self._cursor.wait_s()
-        return wait_s if cursor_s is None or self._trouble is not None else min(wait_s, cursor_s)
+        return wait_s if cursor_s is None or self._heard.trouble is not None else min(wait_s, cursor_s)
 
     def step(self) -> None:
         """See ``Work``."""
@@ -111,14 +83,13 @@ class LogTail:
             if self._cursor.wait_s() == 0.0:
                 self._cursor.publish(self._threads.looks.interval_s(CURSOR_INTERVAL_S))
         except BaseException as problem:
-            self._failure = problem
-            self._looked.set()
-        waits_s = RETRY_S if self._trouble is not None else self._threads.looks.interval_s(HEARTBEAT_S)
+            self._heard.fail(problem)
+        waits_s = RETRY_S if self._heard.trouble is not None else self._threads.looks.interval_s(HEARTBEAT_S)
         self._due_s = time.monotonic() + waits_s
 
     def end(self) -> None:
         """See ``Work``."""
-        self._looked.set()
+        self._heard.end()
         if self._end_watch is not None:
             self._end_watch()
         for poll in self._polls.values():
@@ -129,19 +100,16 @@ class LogTail:
         try:
             return self._log.logs.store.watch(self._log.logs.names.paths(self._log.uid).head, self.wake)
         except MetadataUnavailableError as problem:
-            self._trouble = problem
+            self._heard.miss(problem)
             return None
 
     def _look(self) -> None:
         try:
             self._plan()
         except BookKeeperError as problem:
-            if not problem.retryable:
-                raise
-            self._trouble = problem
-            return
-        self._trouble, self._looked_s = None, time.monotonic()
-        self._looked.set()
+            self._heard.miss(problem)
+        else:
+            self._heard.hear()
 
     def _plan(self) -> None:
         log = self._log
@@ -153,8 +121,9 @@ class LogTail:
             self._polls.pop(ledger_id).stop()
         if self._planned_from != (head, ends):
             newest = log.planned(head, lambda head: log.follower.newest(head, ends, self.start))
-            position = newest.position if self._known is None else max(newest.position, self._known[1].position)
-            self._known = head, replace(newest, position=position)
+            known = self._heard.known
+            position = newest.position if known is None else max(newest.position, known[1].position)
+            self._heard.known = head, replace(newest, position=position)
             self._planned_from = head, ends
 
     def _end(self, opened: OpenLedger, failed: Mapping[int, BaseException]) -> LedgerEnd:
@@ -166,5 +135,5 @@ class LogTail:
         poll = self._polls[opened.ledger_id]
         poll.catch_up()
         if poll.trouble is not None and time.monotonic() - poll.heard_s > STALE_S:
-            self._failure = poll.trouble  # not raised here: while it is retryable, the look would be tried again
+            self._heard.failure = poll.trouble  # not raised here: while it is retryable, the look would be tried again
         return poll.end or LedgerEnd(NO_ENTRY, is_closed=False)

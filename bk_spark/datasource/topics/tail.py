@@ -9,14 +9,13 @@ of a transaction that is still open, because the stream would never come back to
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping, Sequence
 
-from bk_spark.datasource.read.stream_thread import StreamThread
-from bk_spark.datasource.read.tail import GRACE_S
+from bk_spark.datasource.background.heard import Heard
+from bk_spark.datasource.background.stream_thread import StreamThread
 from bk_spark.datasource.topics.reading import TopicsRead, topics_left
-from bk_spark.errors import BookKeeperError, MetadataUnavailableError
+from bk_spark.errors import BookKeeperError
 from bk_spark.log.stream.waits import PATIENCE_S, RETRY_S
 from bk_spark.pulsar.names import TopicName
 from bk_spark.pulsar.positions import Position
@@ -44,12 +43,8 @@ class TopicsTail:
         self._topics: list[TopicName] = []
         self._named_s = float("-inf")
         self._thread: StreamThread | None = None
-        self._known: dict[str, Position] | None = None
-        self._looked = threading.Event()
-        self._looked_s = time.monotonic()
+        self._heard: Heard[dict[str, Position]] = Heard("the topics", "that holds Pulsar's metadata")
         self._due_s = 0.0
-        self._failure: BaseException | None = None
-        self._trouble: BookKeeperError | None = None
         self._frozen: tuple[list[TopicName], list[TopicView]] | None = None
 
     def starts(self, start: ReadStart) -> dict[str, Position]:
@@ -68,73 +63,57 @@ class TopicsTail:
         """
         self._given = given
         if self._frozen is not None:
-            self._known = self._known or self._frozen_ends(*self._frozen)
-            return self._known
+            self._heard.known = self._heard.known or self._frozen_ends(*self._frozen)
+            return self._heard.known
         if self._thread is None:
             self._thread = StreamThread("bk-spark-topics")
             self._thread.add(self)
-        if self._known is None:
-            self._looked.wait(PATIENCE_S)
-        elif self._is_stale:
-            self._looked.clear()
-            self._thread.wake()
-            self._looked.wait(GRACE_S)
-        if self._failure is not None:
-            raise self._failure
-        if self._known is None or self._is_stale:
-            problem = f"nothing was heard of the topics for {PATIENCE_S:g} s"
-            raise self._trouble or MetadataUnavailableError("that holds Pulsar's metadata", problem)
-        return self._known
+        return self._heard.ask(self._thread.wake)
 
     def freeze(self) -> None:
         """From now on the ends are those of now. What transactions are open then is looked at once a position is given."""
         self.stop()
         topics = topics_left(self._read.options, self._ledgers.store)
-        self._frozen, self._known = (topics, self._ledgers.views(topics)), None
+        self._frozen, self._heard.known = (topics, self._ledgers.views(topics)), None
 
     def stop(self) -> None:
         """Follow the topics no more."""
         if self._thread is not None:
             self._thread.stop()
 
-    @property
-    def _is_stale(self) -> bool:
-        return time.monotonic() - self._looked_s > PATIENCE_S
-
     # The thread calls the methods below.
 
     def wait_s(self) -> float:
         """See ``Work``."""
-        return PATIENCE_S if self._failure is not None else self._due_s - time.monotonic()
+        return PATIENCE_S if self._heard.failure is not None else self._due_s - time.monotonic()
 
     def step(self) -> None:
         """See ``Work``."""
         try:
             self._look()
-            self._trouble, self._looked_s = None, time.monotonic()
-            self._looked.set()
-        except BookKeeperError as problem:
-            if problem.retryable:
-                self._trouble = problem
-            else:
-                self._failure = problem
-                self._looked.set()
         except BaseException as problem:
-            self._failure = problem
-            self._looked.set()
-        self._due_s = time.monotonic() + (RETRY_S if self._trouble is not None else LOOK_S)
+            self._heard.fail(problem)
+        self._due_s = time.monotonic() + (RETRY_S if self._heard.trouble is not None else LOOK_S)
 
     def end(self) -> None:
         """See ``Work``."""
-        self._looked.set()
+        self._heard.end()
 
     def _look(self) -> None:
+        try:
+            self._plan()
+        except BookKeeperError as problem:
+            self._heard.miss(problem)
+        else:
+            self._heard.hear()
+
+    def _plan(self) -> None:
         if time.monotonic() - self._named_s >= NAMES_S:
             topics = topics_left(self._read.options, self._ledgers.store)
             self._topics, self._named_s = topics, time.monotonic()
             self._ledgers.forget_others({str(topic) for topic in topics})
             self._scans = {topic: scan for topic, scan in self._scans.items() if topic in topics}
-        self._known = self._ends(self._topics, self._ledgers.views(self._topics))
+        self._heard.known = self._ends(self._topics, self._ledgers.views(self._topics))
 
     def _ends(self, topics: Sequence[TopicName], views: Sequence[TopicView]) -> dict[str, Position]:
         # Asked after the views: a message of a transaction that is in one was written after this became true.

@@ -19,6 +19,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from bk_spark.client.ledger.stretches import Stretch
+from bk_spark.datasource.background.stream_thread import StreamThread
 from bk_spark.datasource.read import batch_limits, micro_batch
 from bk_spark.datasource.read.batch_limits import Limits, admitted
 from bk_spark.datasource.read.followed_log import CursorPublisher, FollowedLog
@@ -26,7 +27,6 @@ from bk_spark.datasource.read.log_stream import LogStream
 from bk_spark.datasource.read.micro_batch import Part, read_part
 from bk_spark.datasource.read.read_task import Sources
 from bk_spark.datasource.read.stream_reader import StreamReader
-from bk_spark.datasource.read.stream_thread import StreamThread
 from bk_spark.datasource.read.tail import LogTail, StreamThreads
 from bk_spark.datasource.write import writer
 from bk_spark.datasource.write.writer import BatchWriter, LedgerMessage, StreamWriter, application_of
@@ -160,9 +160,9 @@ def a_log_grows_while_available_now_reads_it(scene: Scene) -> None:
 
 def _never_mind_the_thread(patch: pytest.MonkeyPatch) -> None:
     def newest(self: LogTail) -> tuple[Head, Newest]:
-        assert self._looked.wait(DEADLINE_S)
-        assert self._known is not None
-        return self._known
+        assert self._heard._looked.wait(DEADLINE_S)
+        assert self._heard.known is not None
+        return self._heard.known
 
     patch.setattr(LogTail, "newest", newest)
 
@@ -185,10 +185,10 @@ def the_thread_that_looks_at_the_log_dies(scene: Scene) -> None:
     broken.append(True)
     scene.write(LOG)
     deadline_s = time.monotonic() + DEADLINE_S
-    while following._failure is None and time.monotonic() < deadline_s:
+    while following._heard.failure is None and time.monotonic() < deadline_s:
         following.wake()
-        following._looked.wait(0.01)
-    assert following._failure is not None
+        following._heard._looked.wait(0.01)
+    assert following._heard.failure is not None
     is_told = ended(
         lambda: must(following.newest()[1].position > before, "the stream looks idle, and rows are there"), CorruptionError
     )

@@ -17,6 +17,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.protocol import last_add_confirmed
+from bk_spark.datasource.background import heard
 from bk_spark.datasource.read import ledger_poll, tail
 from bk_spark.errors import (
     BookieUnavailableError,
@@ -265,8 +266,8 @@ def test_a_thread_that_died_or_hangs_is_not_taken_for_an_idle_log(
     direct.write(log, numbers(2))
     with pytest.raises(ZeroDivisionError, match="a bug in the thread"):
         wait_until(lambda: dying.latestOffset(start, ALL) != start)
-    monkeypatch.setattr(tail, "STALE_S", 0.2)
-    monkeypatch.setattr(tail, "GRACE_S", 0.2)
+    monkeypatch.setattr(heard, "STALE_S", 0.2)
+    monkeypatch.setattr(heard, "GRACE_S", 0.2)
     with pytest.raises(MetadataUnavailableError, match=f"nothing was heard of log '{log}' for 0.2 s"):
         wait_until(lambda: hanging.latestOffset(start, ALL) != start)
     released.set()
