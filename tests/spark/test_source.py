@@ -308,7 +308,7 @@ def test_a_repeated_write_of_an_application_version_is_dropped(logs, log, bookke
 
 
 def test_the_manual_names_every_option(spark) -> None:
-    from bk_spark.datasource.options import OPTIONS
+    from bk_spark.datasource.option_table import OPTIONS
 
     manual = BookKeeperDataSource.__doc__ or ""
     for option in OPTIONS:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from bk_spark.commands.arguments import setting_texts
 from bk_spark.config import KIB, MIB, BookieConfig, ClientConfig
-from bk_spark.datasource.options import options_table
+from bk_spark.datasource.option_table import options_table
 from tests.checkout import ROOT
 
 GUIDE = ROOT / "docs" / "guide"

@@ -21,7 +21,7 @@ from bk_spark.cli import build_parser
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.ledger.write_handle import AdvWriteHandle, WriteHandle
 from bk_spark.config import BookieConfig, ClientConfig, LedgerOptions
-from bk_spark.datasource.options import OPTIONS
+from bk_spark.datasource.option_table import OPTIONS
 from bk_spark.datasource.source import BookKeeperDataSource
 from bk_spark.local.cluster import LocalBookie
 from bk_spark.local.zookeeper_server import LocalZooKeeper

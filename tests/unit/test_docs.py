@@ -26,7 +26,7 @@ from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.ledger.write_handle import AdvWriteHandle, WriteHandle
 from bk_spark.commands.settings import bookie_config
 from bk_spark.config import LedgerOptions
-from bk_spark.datasource.options import OPTIONS
+from bk_spark.datasource.option_table import OPTIONS
 from bk_spark.datasource.spark_schema import METADATA_COLUMNS
 from bk_spark.local.cluster import LocalBookie
 from bk_spark.log.leader.log_write_handle import LogWriteHandle

@@ -97,7 +97,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "datasource/connection": ("bookkeeper", "process_memory"),
     "datasource/passwords": ("errors", "tls"),
     "datasource/worker_python": (),
-    "datasource/options": ("datasource/option_values", "datasource/sizes", "datasource/passwords", "rows", "embedded/join"),
+    "datasource/option_table": ("datasource/option_values", "datasource/sizes", "datasource/passwords", "rows"),
+    "datasource/options": ("datasource/option_table", "embedded/join"),
     "datasource/background": ("log/stream",),
     "datasource/read": (
         "datasource/background",

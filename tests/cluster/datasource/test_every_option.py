@@ -13,7 +13,8 @@ import pytest
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.config import ClientConfig, DigestType
 from bk_spark.datasource import connection, source
-from bk_spark.datasource.options import OPTIONS, SourceOptions, parse_options
+from bk_spark.datasource.option_table import OPTIONS
+from bk_spark.datasource.options import SourceOptions, parse_options
 from bk_spark.errors import (
     BookKeeperError,
     ConfigError,

@@ -13,7 +13,7 @@ from functools import cache
 import pyarrow as pa
 
 from bk_spark.cli import build_parser
-from bk_spark.datasource.options import OPTIONS
+from bk_spark.datasource.option_table import OPTIONS
 from bk_spark.errors import BookKeeperError
 from bk_spark.log.stream.positions import StreamPosition, behind, parse_position
 from bk_spark.metadata.zookeeper import parse_uri

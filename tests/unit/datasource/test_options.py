@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from bk_spark.config import MIB, ClientConfig, DigestType
-from bk_spark.datasource.options import OPTIONS, SourceOptions, parse_options
+from bk_spark.datasource.option_table import OPTIONS
+from bk_spark.datasource.options import SourceOptions, parse_options
 from bk_spark.datasource.passwords import as_option
 from bk_spark.errors import ConfigError
 
