@@ -124,13 +124,12 @@ class AsyncLog:
                 continue
             ledger_id = stretch.ledger.ledger_id
             reader = await self._open_ledger(ledger_id)
-            is_closed = reader.is_closed  # asked before its end: if it is closed in between, it is not read to its end
-            last = stretch.last(reader)
+            last, goes_on = stretch.end(reader)
             if stretch.first <= last:
                 async with aclosing(reader.read(stretch.first, last)) as batches:
                     async for batch in batches:
                         yield with_ledger_id(ledger_id, batch)
-            if not is_closed and isinstance(stretch.ledger, OpenLedger):
+            if not goes_on:
                 return
 
     async def schema(self) -> pa.Schema:

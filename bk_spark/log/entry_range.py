@@ -83,14 +83,13 @@ class LogRange:
             if stretch.is_empty:
                 continue
             reader = open_ledger(stretch.ledger.ledger_id)
-            is_closed = reader.is_closed  # asked before its end: if it is closed in between, it is not read to its end
-            last = stretch.last(reader)
+            last, goes_on = stretch.end(reader)
             if stretch.first <= last:
                 behind = stretch.first
                 for one in reader.read(stretch.first, last):
                     behind += one.num_rows
                     yield with_ledger_id(stretch.ledger.ledger_id, one), (index, behind)
-            if not is_closed and isinstance(stretch.ledger, OpenLedger):
+            if not goes_on:
                 return
 
     def stretches(self) -> Iterator[LedgerStretch]:
@@ -113,10 +112,15 @@ class LedgerStretch:
         """Whether nothing is to be read, as far as that is known before the ledger is opened."""
         return isinstance(self.ledger, CommittedLedger) and self.until(self.ledger.last_entry_id) < self.first
 
-    def last(self, reader: OpenedLedger) -> int:
-        """The last entry to be read, inclusive: of an open ledger, as far as its reader knows it to be confirmed."""
-        ledger = self.ledger
-        return self.until(ledger.last_entry_id if isinstance(ledger, CommittedLedger) else reader.last_add_confirmed)
+    def end(self, reader: OpenedLedger) -> tuple[int, bool]:
+        """The last entry to be read, inclusive, and whether the ledger behind this one may be read.
+
+        An open ledger ends at what its reader knows to be confirmed, and the log ends there, too.
+        """
+        if isinstance(self.ledger, CommittedLedger):
+            return self.until(self.ledger.last_entry_id), True
+        is_closed = reader.is_closed  # asked before its end: a ledger that is closed in between is not read to its end
+        return self.until(reader.last_add_confirmed), is_closed
 
     def until(self, last: int) -> int:
         """The last entry to be read, inclusive, of a ledger that ends with ``last``."""
