@@ -24,9 +24,9 @@ import numpy as np
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.index.sqlite_index import INDEX_FILE
 from bk_spark.config import BookieConfig
+from bk_spark.entries.apache_entries import ApacheEntries, encode_apache
 from bk_spark.entries.batch import binaries
 from bk_spark.entries.digest import whole_key
-from bk_spark.entries.whole_entries import WholeEntries, encode_whole
 from bk_spark.wire.messages import AddRequest, Status
 
 BOOKIE_ID = "benchmark"
@@ -76,7 +76,7 @@ def check(bookie: Bookie) -> None:
 
 def single_add(ledger_id: int, entry_id: int) -> AddRequest:
     entry = struct.pack(">4qI", ledger_id, entry_id, entry_id - 1, (entry_id + 1) * len(PAYLOAD), 0) + PAYLOAD
-    batch = encode_whole(WholeEntries(ledger_id, np.array([entry_id]), binaries([entry])))
+    batch = encode_apache(ApacheEntries(ledger_id, np.array([entry_id]), binaries([entry])))
     return AddRequest(0, BOOKIE_ID, KEY, batch)
 
 

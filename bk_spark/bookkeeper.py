@@ -22,7 +22,7 @@ from bk_spark.errors import ConfigError, MetadataConflictError, MetadataUnavaila
 from bk_spark.log.changes.jobs import WriteJob
 from bk_spark.log.cleanup.orphans import OLDER_THAN_S, Orphan, Orphans
 from bk_spark.log.cleanup.vacuum import LogVacuum, VacuumReport
-from bk_spark.log.log import LedgerAccess, Log, create_with_rows
+from bk_spark.log.log_handle import LedgerAccess, Log, create_with_rows
 from bk_spark.log.log_store import LogStore
 from bk_spark.log.rows.count_rows import count_rows
 from bk_spark.log.stored.values import LOG_TAG, LogVersion

@@ -20,7 +20,7 @@ from bk_spark.aio.side_by_side import AsyncSideBySide
 from bk_spark.client.ledger.stretches import Stretch
 from bk_spark.config import DigestType
 from bk_spark.log.entry_range import LogPosition, LogRange, with_ledger_id
-from bk_spark.log.log import DEFAULT_ROLL_BYTES, Log, row_reader, tail_plan
+from bk_spark.log.log_handle import DEFAULT_ROLL_BYTES, Log, row_reader, tail_plan
 from bk_spark.log.rows.given_rows import checked_stream
 from bk_spark.log.rows.read_rows import RowQuery, RowReader
 from bk_spark.log.rows.row_buffer import MAX_DELAY_S

@@ -53,7 +53,7 @@ class BatchRead:
         held: list[EncodedBatch] = []
         nbytes = 0
         for part in self._parts():
-            whole = part if isinstance(part, EncodedBatch) and part.header.is_whole else None
+            whole = part if isinstance(part, EncodedBatch) and part.header.is_apache else None
             if held and (whole is None or len(held) == JOINED_BATCHES or nbytes + len(whole.body) > JOINED_BYTES):
                 joined, held, nbytes = _joined(held), [], 0
                 yield from map(ReadBatch, joined)

@@ -21,9 +21,9 @@ from bk_spark.bookie.index.look_up import RowWindow, newest_holding, stretch_end
 from bk_spark.bookie.index.rows import BatchRow, ProvenConfirmation
 from bk_spark.bookie.storage.kept_batches import KeptBatches
 from bk_spark.bookie.storage.stored_ledgers import LedgerFacts, StoredLedgers
+from bk_spark.entries.apache_entries import ApacheEntries, apache_entries
 from bk_spark.entries.batch import NO_ENTRY, binaries
 from bk_spark.entries.digest import payload_bytes, payload_sizes
-from bk_spark.entries.whole_entries import WholeEntries, whole_entries
 from bk_spark.errors import BookKeeperError, CorruptionError, StorageError
 from bk_spark.quorum import DENSE
 from bk_spark.wire.apache.availability import pack_availability
@@ -212,11 +212,11 @@ class _Run:
         self._storage.verify_missing(self._ledger_id, position)
         raise _RefusedError(Status.NO_SUCH_ENTRY)
 
-    def _whole(self, row: BatchRow) -> WholeEntries:
+    def _whole(self, row: BatchRow) -> ApacheEntries:
         found = self._kept.get(row)
         if found is None:
             try:
-                found = whole_entries(self._storage.get(row))
+                found = apache_entries(self._storage.get(row))
             except (CorruptionError, StorageError):
                 self._report([row])
                 raise

@@ -30,7 +30,7 @@ from bk_spark.datasource.passwords import as_option
 from bk_spark.errors import ConfigError
 from bk_spark.log.cleanup.compaction_plan import TARGET_BYTES
 from bk_spark.log.cleanup.orphans import OLDER_THAN_S, Orphan
-from bk_spark.log.log import Log, LogPosition
+from bk_spark.log.log_handle import Log, LogPosition
 from bk_spark.log.stored.values import LogVersion
 
 RETENTION = {

@@ -25,7 +25,7 @@ from bk_spark.commands.row_files.output_file import OutputFile, output_file
 from bk_spark.commands.row_files.type_names import column_types
 from bk_spark.commands.row_files.written import write_arrow, write_csv, write_json, write_parquet, write_tsv
 from bk_spark.errors import ConfigError, NoSuchLogError, SchemaMismatchError
-from bk_spark.log.log import Log
+from bk_spark.log.log_handle import Log
 from bk_spark.log.stored.schema import MERGE_ARGUMENT, Schema
 from bk_spark.log.stored.values import Content
 from bk_spark.rows.where.condition import parse_where

@@ -32,6 +32,10 @@ PREFIX = "embedded:"
 _MACHINE = "#on:"
 STATE_FILE = "embedded.json"
 LOG_FILE = "embedded.log"
+
+SHOWN_AS = "bk_spark.embedded.host"
+"""Stands in the command line of the host, where operators look for it (docs/guide/install.md)."""
+
 HOST = "127.0.0.1"
 
 START_S = 120.0
@@ -265,7 +269,7 @@ def _start(directory: Path) -> subprocess.Popen[bytes]:
     try:
         with (directory / LOG_FILE).open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-P", "-m", "bk_spark.local.embedded_host", str(directory)],
+                [sys.executable, "-P", "-X", SHOWN_AS, "-m", "bk_spark.local.embedded_host", str(directory)],
                 cwd=directory,
                 env={**os.environ, "PYTHONPATH": python_path},
                 stdin=subprocess.DEVNULL,

@@ -67,7 +67,7 @@ class BatchHeader:
     """The ledger's payload bytes before the first entry."""
     digest_type: DigestType | None
     """None: a batch of *whole* entries. Its body has one column, with every entry as a client of Apache's sent it
-    (``whole_entries.py``). ``length_before`` is 0 there."""
+    (``apache_entries.py``). ``length_before`` is 0 there."""
     mixed_lac: bool = False
     """The body has a LAC for each entry."""
 
@@ -81,7 +81,7 @@ class BatchHeader:
         return self.pattern.count(self.first_entry_id, self.last_entry_id)
 
     @property
-    def is_whole(self) -> bool:
+    def is_apache(self) -> bool:
         return self.digest_type is None
 
     @property
@@ -94,9 +94,9 @@ class BatchHeader:
 
         Whole entries need no common pattern: they may have been added one by one, with gaps as striping leaves them.
         """
-        if self.is_whole:
+        if self.is_apache:
             gap = other.first_entry_id - self.last_entry_id
-            return other.is_whole and self.ledger_id == other.ledger_id and 0 < gap <= MAX_ENSEMBLE_SIZE
+            return other.is_apache and self.ledger_id == other.ledger_id and 0 < gap <= MAX_ENSEMBLE_SIZE
         mine = (self.ledger_id, self.pattern, self.digest_type)
         between = range(self.last_entry_id + 1, other.first_entry_id)
         is_adjacent = other.first_entry_id > self.last_entry_id and len(between) < self.pattern.ensemble_size
@@ -267,7 +267,7 @@ def decode(encoded: EncodedBatch) -> EntryBatch:
     Raises CorruptionError if the bytes do not match the header, or if the batch has whole entries.
     """
     header = encoded.header
-    if header.is_whole:
+    if header.is_apache:
         raise CorruptionError(batch_name(header), "its entries are whole, and their digest type is not known here")
     body = read_body(encoded)
     entry_ids = header.pattern.ids(header.first_entry_id, header.last_entry_id)

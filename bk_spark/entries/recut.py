@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from bk_spark.config import MAX_BATCH_BYTES
+from bk_spark.entries.apache_entries import ApacheEntries, apache_entries, encode_apache, encode_stretches
 from bk_spark.entries.batch import (
     BatchHeader,
     EncodedBatch,
@@ -24,7 +25,6 @@ from bk_spark.entries.batch import (
     read_body,
 )
 from bk_spark.entries.digest import payload_sizes
-from bk_spark.entries.whole_entries import WholeEntries, encode_stretches, encode_whole, whole_entries
 from bk_spark.errors import CorruptionError
 
 
@@ -33,10 +33,10 @@ def cut(encoded: EncodedBatch, first: int, last: int) -> EncodedBatch | None:
     header = encoded.header
     if first <= header.first_entry_id and header.last_entry_id <= last:
         return encoded
-    if header.is_whole:
-        whole = whole_entries(encoded)
+    if header.is_apache:
+        whole = apache_entries(encoded)
         kept = whole.select((whole.entry_ids >= first) & (whole.entry_ids <= last))
-        return encode_whole(kept, header.pattern) if len(kept) else None
+        return encode_apache(kept, header.pattern) if len(kept) else None
     assert header.digest_type is not None
     batch = decode(encoded)
     wanted = (batch.entry_ids >= first) & (batch.entry_ids <= last)
@@ -64,9 +64,9 @@ def coalesce(batches: Sequence[EncodedBatch]) -> EncodedBatch:
 
 def coalesce_whole(batches: Sequence[EncodedBatch]) -> list[EncodedBatch]:
     """The same for batches of whole entries: as few batches as the patterns of their ids allow."""
-    parts = [whole_entries(batch) for batch in batches]
+    parts = [apache_entries(batch) for batch in batches]
     ids = np.concatenate([part.entry_ids for part in parts])
-    whole = WholeEntries(parts[0].ledger_id, ids, pa.concat_arrays([part.entries for part in parts]))
+    whole = ApacheEntries(parts[0].ledger_id, ids, pa.concat_arrays([part.entries for part in parts]))
     return [_checked(batch) for batch in encode_stretches(whole)]
 
 

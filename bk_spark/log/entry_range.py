@@ -24,7 +24,7 @@ from bk_spark.errors import ConfigError
 from bk_spark.log.stored.values import CommittedLedger, OpenLedger
 
 
-class OpenedLedger(Protocol):
+class KnownEnd(Protocol):
     """How far an opened ledger can be read."""
 
     @property
@@ -34,7 +34,7 @@ class OpenedLedger(Protocol):
     def last_add_confirmed(self) -> int: ...
 
 
-class LedgerReader(OpenedLedger, Protocol):
+class LedgerReader(KnownEnd, Protocol):
     """What reading a log needs of a ledger's ReadHandle."""
 
     def read(self, first: int, last: int) -> Iterator[pa.RecordBatch]:
@@ -112,7 +112,7 @@ class LedgerStretch:
         """Whether nothing is to be read, as far as that is known before the ledger is opened."""
         return isinstance(self.ledger, CommittedLedger) and self.until(self.ledger.last_entry_id) < self.first
 
-    def end(self, reader: OpenedLedger) -> tuple[int, bool]:
+    def end(self, reader: KnownEnd) -> tuple[int, bool]:
         """The last entry to be read, inclusive, and whether the ledger behind this one may be read.
 
         An open ledger ends at what its reader knows to be confirmed, and the log ends there, too.

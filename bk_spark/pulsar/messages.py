@@ -33,10 +33,10 @@ from bk_spark.pulsar.single_messages import Batches, Messages
 from bk_spark.pulsar.slices import cut_out, not_text
 
 TURN_BYTES: Final = 64 * 1024 * 1024
-"""What the entries of one turn are after decompression. Up to eight times as much is in memory while they are decoded."""
+"""Most bytes that are decoded at once, counted after decompression. Decoding takes up to eight times as much memory."""
 
 MAX_TOGETHER_BYTES: Final = 512 * 1024 * 1024
-"""What the entries of one call of ``decode`` are after decompression, at most. A column of bytes holds four times as much."""
+"""Most bytes that one call of ``decode`` takes, counted after decompression. A column of bytes holds four times as much."""
 
 _MAX_MS: Final = (2**63 - 1) // 1000
 """The latest time in milliseconds that a timestamp of microseconds can hold."""

@@ -97,7 +97,7 @@ def decode_add_request(message: pb.AddRequest, body: bytes | memoryview | None =
 def checked_add(request: AddRequest) -> AddRequest:
     """The same request. Raises CorruptionError unless its batch is one that a client of this package may add."""
     batch = request.batch
-    if batch.header.is_whole:
+    if batch.header.is_apache:
         raise CorruptionError("an add", "its entries are whole: only Apache's clients add these")
     batch.check()
     batch.check_entries()

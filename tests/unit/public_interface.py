@@ -26,7 +26,7 @@ from bk_spark.datasource.source import BookKeeperDataSource
 from bk_spark.local.cluster import LocalBookie
 from bk_spark.local.zookeeper_server import LocalZooKeeper
 from bk_spark.log.leader.log_write_handle import LogWriteHandle
-from bk_spark.log.log import Log
+from bk_spark.log.log_handle import Log
 from bk_spark.log.rows.row_writer import RowWriteHandle
 from bk_spark.log.rows.tail_rows import RowTail
 from bk_spark.replication.settings import AutoRecoveryConfig

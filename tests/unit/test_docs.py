@@ -30,7 +30,7 @@ from bk_spark.datasource.option_table import OPTIONS
 from bk_spark.datasource.spark_schema import METADATA_COLUMNS
 from bk_spark.local.cluster import LocalBookie
 from bk_spark.log.leader.log_write_handle import LogWriteHandle
-from bk_spark.log.log import Log
+from bk_spark.log.log_handle import Log
 from bk_spark.pulsar.columns import MESSAGE_SCHEMA
 from bk_spark.replication.settings import AutoRecoveryConfig
 from bk_spark.telemetry import metrics
@@ -88,8 +88,8 @@ ARGUMENTS = {name for one in CALLABLE for method in vars(one).values() for name 
 COLUMNS = {"ledger_id", "entry_id", "last_add_confirmed", *METADATA_COLUMNS.names, *MESSAGE_SCHEMA.names, "batch_index"}
 OTHER_WORDS = {"bk_spark", "client_config", "ids_given_out_again", "highest_ledger_id", "timestamp_ntz", "from_protobuf"}
 OTHER_OPTIONS = {"--py-files", "--constraint"}
-NO_MODULES = {"bk_spark.log", "bk_spark.job", "bk_spark.zip", "bk_spark.audit"}
-"""Two tags of ledgers, a file, and a logger."""
+NO_MODULES = {"bk_spark.log", "bk_spark.job", "bk_spark.zip", "bk_spark.audit", "bk_spark.embedded.host"}
+"""Two tags of ledgers, a file, a logger, and what a process is shown as."""
 
 
 def _name(path: Path) -> str:

@@ -63,9 +63,9 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "log/write_ledger",
         "rows",
     ),
-    "log/log": ("log/leader", "log/cleanup", "log/rows"),
+    "log/log_handle": ("log/leader", "log/cleanup", "log/rows"),
     "topic": ("client/ledger", "pulsar"),
-    "bookkeeper": ("log/log", "topic", "embedded/join"),
+    "bookkeeper": ("log/log_handle", "topic", "embedded/join"),
     "replication": ("bookkeeper",),
     "aio": ("bookkeeper",),
     # bookie

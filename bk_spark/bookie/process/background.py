@@ -18,8 +18,8 @@ from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.pace import SYSTEM_CLOCKS
 from bk_spark.bookie.process.disk_watch import DiskWatch
 from bk_spark.bookie.process.epoch_keeper import EpochKeeper
-from bk_spark.bookie.repair.integrity import Integrity
 from bk_spark.bookie.repair.ledger_repair import LedgerRepair, Peers
+from bk_spark.bookie.repair.limbo_repair import LimboRepair
 from bk_spark.bookie.repair.scrub import Scrubber
 from bk_spark.bookie.server.server import BookieServer
 from bk_spark.bookie.space.foreign_ledgers import ForeignLedgers
@@ -74,7 +74,7 @@ class Administration:
         ordered = ORDERED if bookie.is_ordered_read_only else ""
         return str(bookie.failure or bookie.lapse or bookie.ids_above or ordered or self._watch.state.problem)
 
-    def _limbo(self, repair: Integrity | None, to_end: Sequence[int]) -> AdministerReply:
+    def _limbo(self, repair: LimboRepair | None, to_end: Sequence[int]) -> AdministerReply:
         """End the limbo of some ledgers, and tell which others it waits for."""
         if repair is None:
             return AdministerReply(Status.UNKNOWN, "this process has no client to repair the bookie with: limbo does not end")
@@ -137,7 +137,7 @@ class Background:
 
     collector: GarbageCollector
     scrub: Scrubber
-    repair: Integrity | None
+    repair: LimboRepair | None
     """Ends the limbo after a possible loss of data; None without a client."""
     issued_ids: IssuedIds
     foreign: ForeignLedgers | None
@@ -161,7 +161,7 @@ class Background:
         local = LocalLedgers(bookie.storage, delete_ledger, running.watch.spare_bytes, scrubber.report)
         collector = GarbageCollector(local, running.cluster, running.config)
         issued_ids = IssuedIds(bookie.storage, running.cluster, bookie.refuse_new_ledgers, server.requests.new_ledgers.note)
-        integrity = Integrity(bookie, repair) if repair is not None else None
+        limbo_repair = LimboRepair(bookie, repair) if repair is not None else None
 
         def delete_foreign(ledger_id: int, deleted_ms: int, own_key_hash: bytes) -> None:
             server.requests.sync_thread.call(DeleteLedgerRequest(ledger_id, deleted_ms, own_key_hash=own_key_hash))
@@ -171,7 +171,7 @@ class Background:
             refused, check_key = bookie.admission.take_refused, running.peers.check_key
             clock_ms = SYSTEM_CLOCKS.wall_ms
             foreign = ForeignLedgers(bookie.storage, running.cluster, refused, delete_foreign, check_key, clock_ms)
-        return cls(collector, scrubber, integrity, issued_ids, foreign)
+        return cls(collector, scrubber, limbo_repair, issued_ids, foreign)
 
     def start(self) -> None:
         for task in self._tasks():

@@ -25,10 +25,10 @@ from bk_spark.errors import BookKeeperError
 LOOK_TIMEOUT_S = 0.5
 """A look takes milliseconds. A request waits no longer, because the other ledgers of its connection wait behind it."""
 
-BLIND_S = 10.0
+UNCHECKED_S = 10.0
 """So long no request waits after a look that failed or took too long."""
 
-BLIND_IDS = 100_000
+UNCHECKED_IDS = 100_000
 """So many ids from the known counter on count as given out meanwhile: more than a cluster uses up in an outage. An id far above
 would leave no others above it once the operator has to raise the counter."""
 
@@ -65,7 +65,7 @@ class NewLedgers:
         self._below = 0
         """The counter, as it is known."""
         self._highest_asked = 0
-        self._blind_until_s = 0.0
+        self._unchecked_until_s = 0.0
         self._due: asyncio.Task[int] | None = None
         """A look that has not begun: it waits for the one under way."""
         self._turn = asyncio.Lock()
@@ -81,14 +81,14 @@ class NewLedgers:
 
     async def refusal(self, ledger_id: int) -> str:
         """Why requests for this ledger are refused; "" if they are not."""
-        if self.knows(ledger_id) or (not self._is_blind and ledger_id < await self._look(ledger_id)):
+        if self.knows(ledger_id) or (not self._is_unchecked and ledger_id < await self._look(ledger_id)):
             return ""
-        if self._is_blind and ledger_id < self._below + BLIND_IDS:
+        if self._is_unchecked and ledger_id < self._below + UNCHECKED_IDS:
             return ""
         if await asyncio.to_thread(self._has, ledger_id):
             self._take(ledger_id)
             return ""
-        if not self._is_blind and await asyncio.to_thread(self._is_chosen, ledger_id):
+        if not self._is_unchecked and await asyncio.to_thread(self._is_chosen, ledger_id):
             self._take(ledger_id)
             return ""
         return f"ledger id {ledger_id} was not given out yet: create the ledger first"
@@ -98,8 +98,8 @@ class NewLedgers:
         self._looker.shutdown(wait=False, cancel_futures=True)
 
     @property
-    def _is_blind(self) -> bool:
-        return asyncio.get_running_loop().time() < self._blind_until_s
+    def _is_unchecked(self) -> bool:
+        return asyncio.get_running_loop().time() < self._unchecked_until_s
 
     def _has(self, ledger_id: int) -> bool:
         try:
@@ -133,7 +133,7 @@ class NewLedgers:
         try:
             return await asyncio.wait_for(asyncio.shield(self._due), LOOK_TIMEOUT_S)
         except TimeoutError:
-            self._go_blind(f"no answer in {LOOK_TIMEOUT_S:g} s")
+            self._stop_checking(f"no answer in {LOOK_TIMEOUT_S:g} s")
             return 0
 
     async def _next_look(self) -> int:
@@ -142,7 +142,7 @@ class NewLedgers:
             try:
                 self._below = await asyncio.get_running_loop().run_in_executor(self._looker, self._ask, highest)
             except Exception as problem:
-                self._go_blind(str(problem) or type(problem).__name__)
+                self._stop_checking(str(problem) or type(problem).__name__)
                 return 0
             return self._below
 
@@ -150,8 +150,8 @@ class NewLedgers:
         seen = self._ids.next_ledger_id_from(self._below)
         return seen if highest < seen else self._ids.next_ledger_id()
 
-    def _go_blind(self, problem: str) -> None:
-        if self._is_blind:
+    def _stop_checking(self, problem: str) -> None:
+        if self._is_unchecked:
             return  # one of many that waited for the same answer
-        self._blind_until_s = asyncio.get_running_loop().time() + BLIND_S
-        logger.warning("for %g s new ledgers are taken though their ids may not have been given out: %s", BLIND_S, problem)
+        self._unchecked_until_s = asyncio.get_running_loop().time() + UNCHECKED_S
+        logger.warning("for %g s new ledgers are taken though their ids may not have been given out: %s", UNCHECKED_S, problem)

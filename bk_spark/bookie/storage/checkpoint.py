@@ -271,7 +271,7 @@ def joined(run: list[BatchRow]) -> Iterable[tuple[EncodedBatch, int]]:
     parts = [(row.batch, row.sequence) for row in run if row.batch is not None]
     try:
         batches, newest = [batch for batch, _ in parts], max(sequence for _, sequence in parts)
-        found = coalesce_whole(batches) if batches[0].header.is_whole else [coalesce(batches)]
+        found = coalesce_whole(batches) if batches[0].header.is_apache else [coalesce(batches)]
         return [(batch, newest) for batch in found]
     except CorruptionError:
         return parts  # nobody has looked inside yet: what a client sent is kept as it came

@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 from bk_spark.bookie.index.rows import BatchRow
 from bk_spark.config import MIB
-from bk_spark.entries.whole_entries import WholeEntries
+from bk_spark.entries.apache_entries import ApacheEntries
 
 KEPT_BYTES = 32 * MIB
 """Decoded batches that are kept: those of some dozens of readers, of 1 MiB each."""
@@ -17,11 +17,11 @@ class KeptBatches:
     """The batches that were decoded last. Any thread may use it: rows never change."""
 
     def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[int, int, int], WholeEntries] = OrderedDict()
+        self._kept: OrderedDict[tuple[int, int, int], ApacheEntries] = OrderedDict()
         self._bytes = 0
         self._lock = threading.Lock()
 
-    def get(self, row: BatchRow) -> WholeEntries | None:
+    def get(self, row: BatchRow) -> ApacheEntries | None:
         key = row.ledger_id, row.first_entry_id, row.sequence
         with self._lock:
             found = self._kept.get(key)
@@ -29,7 +29,7 @@ class KeptBatches:
                 self._kept.move_to_end(key)
             return found
 
-    def put(self, row: BatchRow, whole: WholeEntries) -> None:
+    def put(self, row: BatchRow, whole: ApacheEntries) -> None:
         with self._lock:
             if (row.ledger_id, row.first_entry_id, row.sequence) in self._kept:
                 return

@@ -26,10 +26,10 @@ import numpy.typing as npt
 
 from bk_spark.bookie.index.rows import BatchRow, row_of
 from bk_spark.config import DigestType
+from bk_spark.entries.apache_entries import apache_entries, decode_as
 from bk_spark.entries.batch import EncodedBatch, EntryBatch
 from bk_spark.entries.digest import DIGEST_BYTES, Digester
 from bk_spark.entries.entry_bytes import HEADER_BYTES
-from bk_spark.entries.whole_entries import decode_as, whole_entries
 from bk_spark.errors import CorruptionError, StorageError
 
 _CRCS = {kind: Digester(kind, b"") for kind in (DigestType.CRC32C, DigestType.CRC32)}
@@ -115,7 +115,7 @@ class SecondAdd:
         return Judgement.OTHER if is_other.any() else Judgement.STORE
 
     def _compare_whole(self, copies: EncodedBatch, ids: Ids) -> Judgement:
-        stored, new = (one.select(np.isin(one.entry_ids, ids)).entries for one in map(whole_entries, (copies, self.batch)))
+        stored, new = (one.select(np.isin(one.entry_ids, ids)).entries for one in map(apache_entries, (copies, self.batch)))
         if stored.equals(new):
             return Judgement.STORED
         pairs = zip(stored.to_pylist(), new.to_pylist(), strict=True)

@@ -147,7 +147,7 @@ class StoredLedgers:
             else:
                 index.verify_entry(ledger_id, entry_id)
 
-    # For garbage collection, the scrub and the integrity check, on threads of their own. LedgerIndex describes most of these.
+    # For garbage collection, the scrub and the repair of limbo, on threads of their own. LedgerIndex describes most of these.
 
     def ledgers(self, after: int, limit: int) -> list[LedgerSummary]:
         """The summaries of the ledgers above ``after``, by id, without what came since the last checkpoint."""

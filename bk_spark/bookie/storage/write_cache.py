@@ -70,16 +70,16 @@ class CachedLedger:
         self.confirm(last_add_confirmed)
 
     def confirm(self, last_add_confirmed: int) -> None:
-        """The highest one stays, for batches come in any order."""
+        """Keeps the highest value given: batches come in any order."""
         self.last_add_confirmed = max(self.last_add_confirmed, last_add_confirmed)
 
     def prove(self, proven: ProvenConfirmation) -> None:
-        """The highest one stays."""
+        """Keeps the proof of the highest value given."""
         if self.proven is None or proven.last_add_confirmed >= self.proven.last_add_confirmed:
             self.proven = proven
 
     def fence(self, sequence: int) -> None:
-        """The first one stays."""
+        """Keeps the first value given."""
         if self.fenced_at is None:
             self.fenced_at = sequence
 

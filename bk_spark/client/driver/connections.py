@@ -28,7 +28,7 @@ from bk_spark.client.driver.channels import Channels, bookie_stub
 from bk_spark.client.driver.framed_adds import AddConnection, FramedAdds
 from bk_spark.client.driver.queued_add import QueuedAdd
 from bk_spark.config import KIB
-from bk_spark.entries.whole_entries import taken_apart
+from bk_spark.entries.apache_entries import own_batches
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError
 from bk_spark.host_port import HostPort
 from bk_spark.metadata.registration import BookieAddress
@@ -122,7 +122,7 @@ class BookieConnection:
         """The one that was registered when it was last looked up."""
         self._channel_address: BookieAddress | None = None
         self._connecting = asyncio.Lock()
-        self._is_doubtful = False
+        self._may_have_moved = False
         """Whether another bookie gave the last answer."""
         self._looked_s = -LOOK_AGAIN_S
         self._outgoing: asyncio.Queue[QueuedAdd] = asyncio.Queue()
@@ -131,7 +131,7 @@ class BookieConnection:
         self._sender: asyncio.Task[None] | None = None
         self._reads = asyncio.Semaphore(MOST_READS)
         self._takes_frames = address.apache is not None
-        self._small = FramedAdds(self._open_for_small_adds, self._doubt)
+        self._small = FramedAdds(self._open_for_small_adds, self._expect_another_address)
 
     def enqueue(self, queued: QueuedAdd) -> None:
         """Send an add; its ``on_reply`` is called exactly once, later. Small ones go as frames, large ones over gRPC.
@@ -220,7 +220,7 @@ class BookieConnection:
         async with self._connecting:
             if self._closed:
                 raise ConnectionError("the client was closed")
-            may_look = self._is_doubtful and asyncio.get_running_loop().time() >= self._looked_s + LOOK_AGAIN_S
+            may_look = self._may_have_moved and asyncio.get_running_loop().time() >= self._looked_s + LOOK_AGAIN_S
             if self._channel is None or self._channel.get_state() not in CONNECTED or may_look:
                 await self._reconnect()
             assert self._channel is not None
@@ -228,7 +228,7 @@ class BookieConnection:
 
     async def _has_moved(self, channel: grpc.aio.Channel, is_wrong: bool) -> bool:
         """Take in whether another bookie answered over ``channel``. Whether the one that is meant has another address now."""
-        self._is_doubtful = is_wrong
+        self._may_have_moved = is_wrong
         return is_wrong and await self._connected() is not channel
 
     async def _reconnect(self) -> None:
@@ -241,18 +241,18 @@ class BookieConnection:
             await self._disconnect()
         if self._channel is None:
             self._channel, self._channel_address = self._channels.open(address, content), address
-            self._content, self._is_doubtful = content, False
-            self._take_in(address)
+            self._content, self._may_have_moved = content, False
+            self._use(address)
 
     async def _open_for_small_adds(self) -> AddConnection:
         if self._closed:
             raise ConnectionError("the client was closed")
         loop = asyncio.get_running_loop()
-        if self._is_doubtful:
+        if self._may_have_moved:
             await asyncio.sleep(self._looked_s + LOOK_AGAIN_S - loop.time())
         self._looked_s = loop.time()
         address = await self._current_address()
-        self._take_in(address)
+        self._use(address)
         if address.apache is None:
             raise ConnectionError("it has no port for small adds any more")
         contexts = self._channels.contexts
@@ -260,13 +260,13 @@ class BookieConnection:
             problem = SPEAKS_TLS if contexts is None else SPEAKS_NO_TLS
             raise ConnectionError(f"the bookie at {HostPort(address.host, address.apache.port)} {problem}")
         connection = await open_framed(replace(address, port=address.apache.port), contexts, AddConnection())
-        self._is_doubtful = False
+        self._may_have_moved = False
         return connection
 
-    def _doubt(self) -> None:
-        self._is_doubtful = True
+    def _expect_another_address(self) -> None:
+        self._may_have_moved = True
 
-    def _take_in(self, address: BookieAddress) -> None:
+    def _use(self, address: BookieAddress) -> None:
         self._address, self._takes_frames = address, address.apache is not None
 
     async def _current_address(self) -> BookieAddress:
@@ -346,8 +346,8 @@ class BookieConnection:
             queued = self._waiting.pop(reply.request_id, None)
             if queued is not None:
                 queued.on_reply(AddReply(queued.request_id, reply.status, reply.detail, reply.boot))
-            self._is_doubtful = reply.status is Status.WRONG_BOOKIE
-            if self._is_doubtful:
+            self._may_have_moved = reply.status is Status.WRONG_BOOKIE
+            if self._may_have_moved:
                 raise ConnectionError("another bookie answers at its address")
 
     def _answer_all(self, problem: str) -> None:
@@ -365,7 +365,7 @@ async def _replies(channel: grpc.aio.Channel, request: ReadRequest) -> AsyncIter
         if isinstance(reply, ReadEnd):
             yield reply
         else:
-            for batch in taken_apart(reply.batch, request.digest_type):
+            for batch in own_batches(reply.batch, request.digest_type):
                 yield ReadBatch(batch)
 
 

@@ -27,7 +27,7 @@ import numpy.typing as npt
 
 from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.limits import CheckLimits
-from bk_spark.client.protocol.read_lanes import Failure, Request, Striping, Verifier, failure_of_end
+from bk_spark.client.protocol.stripe_reads import Failure, Request, Striping, Verifier, failure_of_end
 from bk_spark.entries.rate import ByteRate
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 from bk_spark.wire.messages import Status

@@ -54,7 +54,7 @@ class ReadLimits:
     speculative_ms: int
     """After it another slot is asked as well; never, if this is not below ``timeout_ms``."""
     request_bytes: int
-    """Of the first request; later ones grow from it (``read_lanes.py``)."""
+    """Of the first request; later ones grow from it (``stripe_reads.py``)."""
     ahead_bytes: int
 
     @staticmethod

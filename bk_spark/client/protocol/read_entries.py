@@ -1,12 +1,12 @@
 """Reading a range of a ledger: every entry verified, in order, from other replicas if some fail.
 
-The range is cut at fragment borders. Within a fragment the reader keeps lanes (``read_lanes.py``). Without striping there
-is one lane for everything; with striping a few lanes on different bookies cover all residues, and their entries are
-merged. Entries below the position of every lane are complete, and are delivered.
+The range is cut at fragment borders. Within a fragment the reader reads stripes (``stripe_reads.py``). Without striping there
+is one stripe for everything; with striping a few stripes on different bookies cover all residues, and their entries are
+merged. Entries below the position of every stripe are complete, and are delivered.
 
-If a lane's bookie breaks off, stays silent, or sends an entry whose digest is wrong, the next slots of the write sets take over
-the lane's residues, at the entry that was not obtained. If a lane's bookie is silent for a while, the lane asks another slot as
-well, and continues with the one that brings its next entry first.
+If a stripe's bookie breaks off, stays silent, or sends an entry whose digest is wrong, the next slots of the write sets take
+over the stripe's residues, at the entry that was not obtained. If a stripe's bookie is silent for a while, the read of the
+stripe asks another slot as well, and continues with the one that brings its next entry first.
 
 If no slot of an entry's write set could give it, the reader looks at the metadata again: ensembles change while a ledger is
 written, and closed ledgers are re-replicated (docs/rules.md, protocol rule 57; situation 51). If another ensemble holds
@@ -17,7 +17,7 @@ The range may lie beyond the LAC: this state machine never asks for the LAC, and
 entries carry is delivered as data and not used.
 
 Memory: a new request is sent only while the bytes that were delivered and not yet consumed are below the read-ahead. A
-speculative request adds at most one answer for each lane. Requests grow with quick answers (``read_lanes.py``).
+speculative request adds at most one answer for each stripe. Requests grow with quick answers (``stripe_reads.py``).
 
 Ref: the BookKeeper protocol, "Writing to ledgers" (reading up to the LAC); BP-46, "A note on Quorums" (read entry).
 """
@@ -30,13 +30,13 @@ from dataclasses import replace
 
 from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.limits import ReadLimits
-from bk_spark.client.protocol.read_lanes import (
+from bk_spark.client.protocol.stripe_reads import (
     Arrivals,
     Failure,
-    Lane,
     Request,
     RequestSize,
     SlotChoice,
+    StripeRead,
     Striping,
     Verifier,
     failure_of_end,
@@ -77,7 +77,7 @@ class ReadEntries(sm.StateMachine):
         self._striping = Striping(metadata.ensemble_size, metadata.write_quorum)
         self._verifier = Verifier(metadata)
         self._ranges: list[tuple[Fragment, int, int]] = []
-        self._lanes: list[Lane] = []
+        self._stripes: list[StripeRead] = []
         self._arrivals = Arrivals()
         self._delivered_to = first
         self._delivered_bytes = 0
@@ -111,10 +111,10 @@ class ReadEntries(sm.StateMachine):
         self._speculate(now_ms)
 
     def deadline_ms(self) -> int | None:
-        lanes = self._unfinished()
-        requests = [request for lane in lanes for request in lane.requests if not request.is_waiting]
+        stripes = self._unfinished()
+        requests = [request for stripe in stripes for request in stripe.requests if not request.is_waiting]
         times = [request.heard_ms + self._limits.timeout_ms for request in requests]
-        times += [due for lane in lanes if (due := self._speculative_due_ms(lane)) is not None]
+        times += [due for stripe in stripes if (due := self._speculative_due_ms(stripe)) is not None]
         return min(times, default=None)
 
     # --- fragments
@@ -142,66 +142,66 @@ class ReadEntries(sm.StateMachine):
         ensemble = self._ranges[0][0].ensemble
         self._choice = SlotChoice(self._metadata.ledger_id, self._striping, ensemble, self._avoid)
         for residues in self._striping.starts():
-            self._add_lanes(residues, self._delivered_to, {})
+            self._add_stripes(residues, self._delivered_to, {})
 
-    # --- lanes
+    # --- stripes
 
-    def _add_lanes(self, residues: frozenset[int], position: int, failures: dict[int, Failure]) -> None:
+    def _add_stripes(self, residues: frozenset[int], position: int, failures: dict[int, Failure]) -> None:
         if self._is_halted:
             return
-        lanes, unserved = self._choice.cover(residues, position, failures)
-        self._lanes += lanes
+        stripes, unserved = self._choice.cover(residues, position, failures)
+        self._stripes += stripes
         if unserved:
             self._fail(self._striping.next_id(unserved, position), failures)
 
-    def _unfinished(self) -> list[Lane]:
-        return [lane for lane in self._lanes if lane.position <= self._last]
+    def _unfinished(self) -> list[StripeRead]:
+        return [stripe for stripe in self._stripes if stripe.position <= self._last]
 
-    def _leave(self, lane: Lane, request: Request, failure: Failure) -> None:
-        """A slot failed the lane: continue with the lane's other request, or with other slots, at the entry not obtained."""
+    def _leave(self, stripe: StripeRead, request: Request, failure: Failure) -> None:
+        """A slot failed the stripe: continue with its other request, or with other slots, at the entry not obtained."""
         self._cancel(request)
-        lane.failures[request.slot] = failure
-        if request is lane.beside:
-            lane.beside = None
-        elif lane.beside is not None:
-            rest = lane.prefer_beside(self._striping)
-            self._add_lanes(rest, lane.position, lane.failures_of_slots)
+        stripe.failures[request.slot] = failure
+        if request is stripe.beside:
+            stripe.beside = None
+        elif stripe.beside is not None:
+            rest = stripe.prefer_beside(self._striping)
+            self._add_stripes(rest, stripe.position, stripe.failures_of_slots)
         else:
-            self._reassign(lane)
+            self._reassign(stripe)
 
-    def _reassign(self, lane: Lane) -> None:
-        self._lanes.remove(lane)
-        failed = lane.failed_residues(self._striping)
-        self._add_lanes(failed, lane.position, lane.failures)
-        self._add_lanes(lane.residues - failed, lane.position, lane.failures_of_slots)
+    def _reassign(self, stripe: StripeRead) -> None:
+        self._stripes.remove(stripe)
+        failed = stripe.failed_residues(self._striping)
+        self._add_stripes(failed, stripe.position, stripe.failures)
+        self._add_stripes(stripe.residues - failed, stripe.position, stripe.failures_of_slots)
 
     # --- requests
 
     def _request(self, now_ms: int) -> None:
-        """Send a request for every idle, unfinished lane while the consumer keeps up."""
+        """Send a request for every idle, unfinished stripe while the consumer keeps up."""
         if self._is_halted:
             return
-        lanes = self._unfinished()
-        lowest = min((lane.position for lane in lanes), default=0)
-        for lane in lanes:
-            # The bytes that arrived on other lanes wait for the lowest lane, so they must not hold it up.
-            held = self._delivered_bytes + (self._arrivals.nbytes if lane.position > lowest else 0)
-            if lane.own is None and held < self._limits.ahead_bytes:
-                lane.own = self._send(lane.slot, lane.position, now_ms)
+        stripes = self._unfinished()
+        lowest = min((stripe.position for stripe in stripes), default=0)
+        for stripe in stripes:
+            # The bytes that arrived on other stripes wait for the lowest stripe, so they must not hold it up.
+            held = self._delivered_bytes + (self._arrivals.nbytes if stripe.position > lowest else 0)
+            if stripe.own is None and held < self._limits.ahead_bytes:
+                stripe.own = self._send(stripe.slot, stripe.position, now_ms)
 
     def _speculate(self, now_ms: int) -> None:
-        """Ask another slot beside a silent one, one at a time for each lane (situation 44)."""
-        for lane in self._unfinished():
-            due_ms = self._speculative_due_ms(lane)
+        """Ask another slot beside a silent one, one at a time for each stripe (situation 44)."""
+        for stripe in self._unfinished():
+            due_ms = self._speculative_due_ms(stripe)
             if due_ms is not None and now_ms >= due_ms:
-                slot = self._choice.best(self._choice.others(lane), lane.residues, lane.position)
-                lane.beside = self._send(slot, lane.position, now_ms)
+                slot = self._choice.best(self._choice.others(stripe), stripe.residues, stripe.position)
+                stripe.beside = self._send(slot, stripe.position, now_ms)
 
-    def _speculative_due_ms(self, lane: Lane) -> int | None:
-        """When to ask another slot beside the lane's own request; None if that was done, or there is no other slot."""
-        if lane.own is None or lane.beside is not None or not self._choice.others(lane):
+    def _speculative_due_ms(self, stripe: StripeRead) -> int | None:
+        """When to ask another slot beside the stripe's own request; None if that was done, or there is no other slot."""
+        if stripe.own is None or stripe.beside is not None or not self._choice.others(stripe):
             return None
-        return lane.own.heard_ms + self._limits.speculative_ms
+        return stripe.own.heard_ms + self._limits.speculative_ms
 
     def _send(self, slot: int, position: int, now_ms: int) -> Request:
         request_id = next(self._numbers)
@@ -215,20 +215,20 @@ class ReadEntries(sm.StateMachine):
             self._commands.append(sm.CancelRead(request.request_id))
             request.is_open = False
 
-    def _cancel_all(self, lane: Lane) -> None:
-        for request in lane.requests:
+    def _cancel_all(self, stripe: StripeRead) -> None:
+        for request in stripe.requests:
             self._cancel(request)
 
     def _check_timeouts(self, now_ms: int) -> None:
-        for lane in self._unfinished():
-            for request in lane.requests:
+        for stripe in self._unfinished():
+            for request in stripe.requests:
                 if request.is_silent(self._limits.timeout_ms, now_ms) and not self._is_halted:
-                    self._leave(lane, request, Failure(Status.UNKNOWN, f"no answer for {self._limits.timeout_ms / 1000:g} s"))
+                    self._leave(stripe, request, Failure(Status.UNKNOWN, f"no answer for {self._limits.timeout_ms / 1000:g} s"))
 
     # --- answers
 
     def _on_read(self, event: sm.ReadEvent, now_ms: int) -> None:
-        pairs = ((lane, request) for lane in self._unfinished() for request in lane.requests)
+        pairs = ((stripe, request) for stripe in self._unfinished() for request in stripe.requests)
         found = next((pair for pair in pairs if pair[1].request_id == event.request_id), None)
         if found is None:
             return
@@ -236,33 +236,33 @@ class ReadEntries(sm.StateMachine):
             self._on_arrived(event, *found, now_ms)
         elif isinstance(event, sm.ReadEnded):
             self._on_ended(event, *found, now_ms)
-        else:  # while its read waits a bookie is not given up; yet the lane may ask another one beside it
+        else:  # while its read waits a bookie is not given up; yet the stripe may ask another one beside it
             found[1].went_on(event, now_ms)
 
-    def _on_arrived(self, event: sm.ReadArrived, lane: Lane, request: Request, now_ms: int) -> None:
-        residues = lane.residues & self._striping.residues_of(request.slot)
-        good, failure = self._verifier.good_prefix(event.batch, residues, lane.position, self._last)
+    def _on_arrived(self, event: sm.ReadArrived, stripe: StripeRead, request: Request, now_ms: int) -> None:
+        residues = stripe.residues & self._striping.residues_of(request.slot)
+        good, failure = self._verifier.good_prefix(event.batch, residues, stripe.position, self._last)
         request.useless = 0 if good is not None else request.useless + 1
         if request.useless < self._striping.ensemble_size:  # the next due entry is among as many ids
             request.heard_ms = now_ms
         if good is not None:
-            self._go_on_with(lane, request)
-            self._accept(lane, good)
+            self._go_on_with(stripe, request)
+            self._accept(stripe, good)
         if failure is not None:
-            self._leave(lane, request, failure)
+            self._leave(stripe, request, failure)
 
-    def _go_on_with(self, lane: Lane, request: Request) -> None:
-        """The request brought the lane's next entry: keep the other one only for residues that this slot does not hold."""
-        if request is not lane.beside:
-            self._cancel(lane.beside)
-            lane.beside = None
+    def _go_on_with(self, stripe: StripeRead, request: Request) -> None:
+        """The request brought the stripe's next entry: keep the other one only for residues that this slot does not hold."""
+        if request is not stripe.beside:
+            self._cancel(stripe.beside)
+            stripe.beside = None
             return
-        slot, own = lane.slot, lane.own
+        slot, own = stripe.slot, stripe.own
         self._ask_last(slot)
-        rest = lane.prefer_beside(self._striping)
-        position = self._striping.next_id(rest, lane.position) if rest else None
+        rest = stripe.prefer_beside(self._striping)
+        position = self._striping.next_id(rest, stripe.position) if rest else None
         if position is not None and position <= self._last:
-            self._lanes.append(Lane(slot, rest, position, lane.failures_of_slots, own))
+            self._stripes.append(StripeRead(slot, rest, position, stripe.failures_of_slots, own))
         else:
             self._cancel(own)
 
@@ -271,32 +271,32 @@ class ReadEntries(sm.StateMachine):
         self._avoid |= {self._choice.ensemble[slot]}
         self._choice = replace(self._choice, avoid=self._avoid)
 
-    def _accept(self, lane: Lane, batch: EntryBatch) -> None:
+    def _accept(self, stripe: StripeRead, batch: EntryBatch) -> None:
         self._arrivals.add(batch)
-        lane.position = self._striping.next_id(lane.residues, int(batch.entry_ids[-1]) + 1)
-        lane.failures.clear()
-        if lane.position > self._last:
+        stripe.position = self._striping.next_id(stripe.residues, int(batch.entry_ids[-1]) + 1)
+        stripe.failures.clear()
+        if stripe.position > self._last:
             # The end of the answer is not needed; an open answer would keep a place at the bookie.
-            self._cancel_all(lane)
+            self._cancel_all(stripe)
 
-    def _on_ended(self, event: sm.ReadEnded, lane: Lane, request: Request, now_ms: int) -> None:
+    def _on_ended(self, event: sm.ReadEnded, stripe: StripeRead, request: Request, now_ms: int) -> None:
         request.is_open = False
-        failure = failure_of_end(event, request.first, lane.position)
+        failure = failure_of_end(event, request.first, stripe.position)
         if failure is not None:
-            self._leave(lane, request, failure)
+            self._leave(stripe, request, failure)
         else:
-            lane.own = None
+            stripe.own = None
             self._request_size.answered(now_ms - request.sent_ms)
 
     # --- results
 
     def _deliver(self) -> None:
-        """Deliver the entries below every lane's position, in order; start the next fragment when this one is done."""
+        """Deliver the entries below every stripe's position, in order; start the next fragment when this one is done."""
         while not self._is_halted and self._ranges:
-            self._deliver_below(min([lane.position for lane in self._lanes] + [self._last + 1]))
+            self._deliver_below(min([stripe.position for stripe in self._stripes] + [self._last + 1]))
             if self._delivered_to <= self._last:
                 return
-            self._lanes.clear()
+            self._stripes.clear()
             self._ranges.pop(0)
             self._next_fragment()
 
@@ -311,9 +311,9 @@ class ReadEntries(sm.StateMachine):
 
     def _fail(self, entry_id: int, failures: dict[int, Failure]) -> None:
         """No slot of an entry's write set could give it: the read fails unless another ensemble holds it by now."""
-        self._deliver_below(min([entry_id, *(lane.position for lane in self._lanes)]))
+        self._deliver_below(min([entry_id, *(stripe.position for stripe in self._stripes)]))
         error = self._choice.verdict(entry_id, failures)
-        self._drop_lanes()
+        self._drop_stripes()
         if self._metadata_reads == MAX_METADATA_READS:
             self._end_read(error)
             return
@@ -345,13 +345,13 @@ class ReadEntries(sm.StateMachine):
         else:
             self._cut_ranges()
 
-    def _drop_lanes(self) -> None:
+    def _drop_stripes(self) -> None:
         """Entries that arrived beyond the first missing one are dropped, too, and asked for again if the read continues."""
-        for lane in self._lanes:
-            self._cancel_all(lane)
-        self._lanes.clear()
+        for stripe in self._stripes:
+            self._cancel_all(stripe)
+        self._stripes.clear()
         self._arrivals = Arrivals()
 
     def _end_read(self, error: BookKeeperError | None) -> None:
-        self._drop_lanes()
+        self._drop_stripes()
         self._finish(error=error)

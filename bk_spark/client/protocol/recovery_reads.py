@@ -30,7 +30,7 @@ import pyarrow as pa
 from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.asking import Asking
 from bk_spark.client.protocol.limits import RecoverLimits
-from bk_spark.client.protocol.read_lanes import merged
+from bk_spark.client.protocol.stripe_reads import merged
 from bk_spark.entries.batch import EncodedBatch, EntryBatch, decode
 from bk_spark.entries.digest import Digester
 from bk_spark.errors import BookKeeperError, CorruptionError

@@ -134,7 +134,7 @@ def _inline(key: TopicSchema, value: TopicSchema) -> tuple[pa.DataType, Convert]
     arrow = pa.struct([pa.field("key", keys.arrow_type), pa.field("value", items.arrow_type)])
 
     def convert(values: pa.BinaryArray, written: TopicSchema) -> Converted:
-        key_bytes, value_bytes, cut = _taken_apart(values)
+        key_bytes, value_bytes, cut = _keys_and_values(values)
         parts = [
             keys.convert_written(key_bytes, _part(written.key)),
             items.convert_written(value_bytes, _part(written.value)),
@@ -154,7 +154,7 @@ def _part(schema: TopicSchema | None) -> TopicSchema:
     return schema
 
 
-def _taken_apart(values: pa.BinaryArray) -> tuple[pa.BinaryArray, pa.BinaryArray, Sequence[ValueProblem]]:
+def _keys_and_values(values: pa.BinaryArray) -> tuple[pa.BinaryArray, pa.BinaryArray, Sequence[ValueProblem]]:
     """Keys and values of inline KEY_VALUEs, null where they are, and the rows whose sizes do not add up."""
     offsets = payload_offsets(values).astype(np.int64)
     start, end, valid = offsets[:-1], offsets[1:], valid_rows(values)

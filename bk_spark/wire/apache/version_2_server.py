@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from bk_spark.entries.apache_entries import LEAST_BYTES, ApacheEntries
 from bk_spark.entries.batch import MAX_ENTRY_ID, binaries
 from bk_spark.entries.digest import payload_offsets, payload_sizes
-from bk_spark.entries.whole_entries import LEAST_BYTES, WholeEntries
 from bk_spark.errors import CorruptionError
 from bk_spark.wire.apache.version_2 import ACK, SIZE_BYTES, VERSION, Flag, Operation
 from bk_spark.wire.messages import Status
@@ -74,7 +74,7 @@ class SingleAdds:
     ledger_id: int
     master_key: bytes = field(repr=False)
     flags: int
-    whole: WholeEntries
+    whole: ApacheEntries
 
     @property
     def is_recovery(self) -> bool:
@@ -208,16 +208,16 @@ def _heads(data: memoryview, at: int, step: int, count: int) -> npt.NDArray[np.v
     return np.ndarray((count,), _ADD_HEAD, data, offset=at, strides=(step,))
 
 
-def _alike_entries(data: memoryview, at: int, step: int, count: int) -> tuple[WholeEntries, int]:
+def _alike_entries(data: memoryview, at: int, step: int, count: int) -> tuple[ApacheEntries, int]:
     heads, size = _heads(data, at, step, count), step - _BEFORE_ENTRY
     rows = np.ndarray((count, size), np.uint8, data, offset=at + _BEFORE_ENTRY, strides=(step, 1))
     ends = np.arange(0, size * (count + 1), size, dtype=np.int32)
     buffers = [None, pa.py_buffer(ends), pa.py_buffer(np.ascontiguousarray(rows))]
     entries = pa.BinaryArray.from_buffers(pa.binary(), count, buffers)
-    return WholeEntries(int(heads["ledger_id"][0]), heads["entry_id"].astype(np.int64), entries), at + count * step
+    return ApacheEntries(int(heads["ledger_id"][0]), heads["entry_id"].astype(np.int64), entries), at + count * step
 
 
-def _different_entries(data: memoryview, at: int, end: int) -> tuple[WholeEntries, int]:
+def _different_entries(data: memoryview, at: int, end: int) -> tuple[ApacheEntries, int]:
     """The entry of the ADD from ``at`` to ``end``, and those of the next ones of its ledger, of any size."""
     _, _, _, flags, key, ledger_id, entry_id, _ = _ADD.unpack_from(data, at)
     ids, entries = [entry_id], [bytes(data[at + _BEFORE_ENTRY : end])]
@@ -230,7 +230,7 @@ def _different_entries(data: memoryview, at: int, end: int) -> tuple[WholeEntrie
         ids.append(next_id)
         entries.append(bytes(data[end + _BEFORE_ENTRY : next_end]))
         end = next_end
-    return WholeEntries(ledger_id, np.array(ids, dtype=np.int64), binaries(entries)), end
+    return ApacheEntries(ledger_id, np.array(ids, dtype=np.int64), binaries(entries)), end
 
 
 def _read(body: memoryview, flags: int) -> SingleRead | Refused:

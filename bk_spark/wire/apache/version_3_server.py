@@ -12,8 +12,8 @@ from typing import TypeAlias
 import numpy as np
 from google.protobuf.message import DecodeError
 
+from bk_spark.entries.apache_entries import LEAST_BYTES, ApacheEntries
 from bk_spark.entries.batch import MAX_ENTRY_ID, NO_ENTRY, binaries
-from bk_spark.entries.whole_entries import LEAST_BYTES, WholeEntries
 from bk_spark.errors import CorruptionError
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.wire.apache.version_3 import VERSION
@@ -104,7 +104,7 @@ class NumberedAdds:
     master_key: bytes = field(repr=False)
     is_recovery: bool
     is_deferred: bool
-    whole: WholeEntries
+    whole: ApacheEntries
     numbers: Sequence[int] = field(repr=False)
     """Of the requests."""
 
@@ -140,7 +140,7 @@ class AddRuns:
     def run(self) -> NumberedAdds:
         """What was gathered, at least one add. The next run begins."""
         assert self._kind is not None
-        whole = WholeEntries(self._kind[0], np.array(self._ids, dtype=np.int64), binaries(self._entries))
+        whole = ApacheEntries(self._kind[0], np.array(self._ids, dtype=np.int64), binaries(self._entries))
         run = NumberedAdds(*self._kind, whole, self._numbers)
         self._ids, self._entries, self._numbers = [], [], []
         return run

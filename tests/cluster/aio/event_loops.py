@@ -13,7 +13,7 @@ import bk_spark.aio as bk
 from bk_spark.client.driver.event_loop import EventLoop
 from bk_spark.config import ClientConfig
 from bk_spark.local.cluster import LocalCluster
-from bk_spark.log.log import Log
+from bk_spark.log.log_handle import Log
 
 DEADLINE_S = 120.0
 """For a whole test: on a busy machine thousands of tasks take their time."""

@@ -24,7 +24,7 @@ from bk_spark.config import ClientConfig
 from bk_spark.errors import BookieUnavailableError, BookKeeperError, ConfigError, NoSuchLedgerError, NoSuchLogError
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.log.entry_range import LogPosition
-from bk_spark.log.log import Log
+from bk_spark.log.log_handle import Log
 from bk_spark.log.rows import read_rows
 from bk_spark.log.rows.side_by_side import ReadAhead
 from tests.cluster.aio import event_loops

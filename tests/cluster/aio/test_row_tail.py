@@ -18,7 +18,7 @@ from bk_spark.config import ClientConfig
 from bk_spark.errors import BookKeeperError, ConfigError, LogReplacedError, NoSuchLogError, SchemaMismatchError
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.log.changes.plan import CommitRequest
-from bk_spark.log.log import Log
+from bk_spark.log.log_handle import Log
 from bk_spark.log.stored.values import CommitKind, CommittedLedger
 from tests.cluster.aio import event_loops
 from tests.cluster.aio.event_loops import pending_futures, run, tasks_of_clients, until

@@ -27,7 +27,7 @@ from bk_spark.errors import (
 )
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.log.entry_range import LogPosition
-from bk_spark.log.log import Log
+from bk_spark.log.log_handle import Log
 from bk_spark.log.rows.row_buffer import RowBuffer, RowCall
 from tests.cluster.aio.event_loops import Ticks, lasting_threads, pending_futures, run, tasks_of_clients, until, with_log
 from tests.cluster.live_ledgers import suspended

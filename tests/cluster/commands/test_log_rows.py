@@ -17,7 +17,7 @@ from pyarrow import csv, parquet
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.cli import main
 from bk_spark.local.cluster import LocalCluster
-from bk_spark.log.log import Log
+from bk_spark.log.log_handle import Log
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, LocalBookie, LocalCluster
 from bk_spark.log.entry_range import LogPosition
-from bk_spark.log.log import Log
+from bk_spark.log.log_handle import Log
 from bk_spark.log.stream.cursors import Cursor
 from bk_spark.log.stream.positions import StreamPosition
 from bk_spark.metadata.registration import unregister

@@ -112,7 +112,7 @@ def hosts_of(directory: Path) -> list[int]:
     found = []
     for pid in processes_in(directory):
         with suppress(OSError):
-            found += [pid] if b"bk_spark.local.embedded_host" in Path(f"/proc/{pid}/cmdline").read_bytes() else []
+            found += [pid] if b"bk_spark.embedded.host" in Path(f"/proc/{pid}/cmdline").read_bytes() else []
     return found
 
 

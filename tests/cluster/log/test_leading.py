@@ -15,7 +15,7 @@ from bk_spark import bookkeeper
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.errors import BookieUnavailableError, LedgerFencedError, UnauthorizedAccessError
 from bk_spark.local.cluster import LocalCluster
-from bk_spark.log.log import Log, LogPosition
+from bk_spark.log.log_handle import Log, LogPosition
 from bk_spark.log.stored.values import CommittedLedger, OpenLedger
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from tests.cluster.live_ledgers import BRISK, suspended

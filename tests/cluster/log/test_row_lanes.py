@@ -13,7 +13,7 @@ import pytest
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.errors import ConfigError, SchemaMismatchError
 from bk_spark.local.cluster import LocalCluster
-from bk_spark.log.log import Log
+from bk_spark.log.log_handle import Log
 from bk_spark.log.stored.lanes import Lanes
 from bk_spark.log.stored.values import CommittedLedger
 from bk_spark.rows.lanes import lane_of

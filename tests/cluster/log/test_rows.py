@@ -27,7 +27,7 @@ from bk_spark.errors import (
 )
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.log.changes.plan import CommitRequest
-from bk_spark.log.log import Log, LogPosition
+from bk_spark.log.log_handle import Log, LogPosition
 from bk_spark.log.stored.values import CommitKind, CommittedLedger, OpenLedger
 from bk_spark.rows import conversion
 

@@ -19,8 +19,8 @@ from pathlib import Path
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.identity.boot import MetadataPlace, begin_boot
 from bk_spark.bookie.identity.identity import examine
-from bk_spark.bookie.repair.integrity import Integrity
 from bk_spark.bookie.repair.ledger_repair import LedgerRepair
+from bk_spark.bookie.repair.limbo_repair import LimboRepair
 from bk_spark.bookie.repair.scrub import Scrubber
 from bk_spark.entries.batch import EncodedBatch, decode
 from bk_spark.errors import BookKeeperError
@@ -354,7 +354,7 @@ class Neighbours:
         assert bookie is not None
         bookie.storage.request_checkpoint = partial(self._checkpoint, bookie.storage.request_checkpoint)
         repair = LedgerRepair(self._home.bookie_id, bookie.storage, self._cluster, self._stage)
-        assert Integrity(bookie, repair).round()
+        assert LimboRepair(bookie, repair).round()
         for ledger_id, ledger in LEDGERS.items():
             if ledger.is_deleted:
                 self._stage(DeleteLedgerRequest(ledger_id, 2))

@@ -17,7 +17,7 @@ STATE_MACHINES = (
     "last_add_confirmed",
     "pending_adds",
     "read_entries",
-    "read_lanes",
+    "stripe_reads",
     "recover_ledger",
     "recovery_reads",
     "recovery_writes",

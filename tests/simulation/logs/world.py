@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.log.changes.jobs import WriteJob
-from bk_spark.log.log import LedgerAccess, Log
+from bk_spark.log.log_handle import LedgerAccess, Log
 from bk_spark.log.log_store import LogStore
 from bk_spark.log.stored.values import Retention
 from bk_spark.metadata.ledger_metadata import LedgerMetadata

@@ -20,8 +20,8 @@ from bk_spark.client.driver.apache.bookie import confirmed_reply
 from bk_spark.client.driver.apache.framing import Framing
 from bk_spark.client.driver.apache.reading import RangeRead
 from bk_spark.config import APACHE_FRAME_BYTES
+from bk_spark.entries.apache_entries import stretches
 from bk_spark.entries.digest import APACHE_KEY_BYTES, whole_key
-from bk_spark.entries.whole_entries import stretches
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.wire.apache import version_2, version_2_server, version_3, version_3_server
 from bk_spark.wire.messages import (

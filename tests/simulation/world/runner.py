@@ -43,9 +43,9 @@ from bk_spark.client.protocol.state_machine import (
     Tick,
     WriteMetadata,
 )
+from bk_spark.entries.apache_entries import own_batches
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.entries.digest import Digester
-from bk_spark.entries.whole_entries import taken_apart
 from bk_spark.errors import CorruptionError, MetadataConflictError, MetadataUnavailableError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.wire.apache.version_3 import covered_by_proof
@@ -207,7 +207,7 @@ class OperationRunner:
                 end = ReadEnded(request_id, reply.status, reply.detail, reply.next_entry_id)
                 continue
             try:
-                batches = list(taken_apart(reply.batch, self._metadata.digest_type))
+                batches = list(own_batches(reply.batch, self._metadata.digest_type))
             except CorruptionError as problem:  # it was garbled on its way
                 end = ReadEnded(request_id, Status.DAMAGED, str(problem))
                 break

@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.errors import BookKeeperError
 from bk_spark.log.leader.log_write_handle import LogWriteHandle
-from bk_spark.log.log import LogPosition
+from bk_spark.log.log_handle import LogPosition
 from tests.soak.chaos.history import Recorder
 
 LED, APPENDED, CONFIRMED, FAILED = "led", "appended to log", "confirmed in log", "leader failed"

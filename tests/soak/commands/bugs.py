@@ -16,7 +16,7 @@ from bk_spark.commands.program.process import Signals
 from bk_spark.commands.row_files import append_files, output_file
 from bk_spark.commands.row_files.csv_source import CsvSource
 from bk_spark.errors import ConfigError, NoSuchLogError
-from bk_spark.log.log import Log, LogPosition
+from bk_spark.log.log_handle import Log, LogPosition
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from pyarrow import parquet
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.errors import MetadataConflictError, NoSuchLedgerError, NoSuchLogError
 from bk_spark.local.cluster import LocalCluster
-from bk_spark.log.log import Log
+from bk_spark.log.log_handle import Log
 from bk_spark.log.stored.schema import type_name
 from bk_spark.log.stored.values import CommittedLedger, Content
 from bk_spark.metadata.under_replication import UnderReplication

@@ -15,11 +15,11 @@ import pyarrow as pa
 from bk_spark.bookie.logs import record
 from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES
 from bk_spark.config import DigestType
+from bk_spark.entries.apache_entries import apache_entries, encode_apache, encode_stretches, own_batches
 from bk_spark.entries.batch import EncodedBatch, decode, encode, seal
 from bk_spark.entries.crc import crc32c
 from bk_spark.entries.digest import Digester, master_key
 from bk_spark.entries.recut import coalesce_whole, cut
-from bk_spark.entries.whole_entries import encode_stretches, encode_whole, taken_apart, whole_entries
 from bk_spark.errors import CorruptionError
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.quorum import DENSE, IdPattern
@@ -87,7 +87,7 @@ def _take_2(data: bytes) -> None:
 def _keep(batches: list[EncodedBatch]) -> None:
     """What becomes of whole entries: cut, joined, taken apart for a reader."""
     for batch in batches:
-        whole = whole_entries(batch)
+        whole = apache_entries(batch)
         assert (
             whole.entry_ids.tolist()
             == batch.header.pattern.ids(batch.header.first_entry_id, batch.header.last_entry_id).tolist()
@@ -95,9 +95,9 @@ def _keep(batches: list[EncodedBatch]) -> None:
         middle = int(whole.entry_ids[len(whole) // 2])
         part = cut(batch, middle, middle)
         assert part is not None
-        assert whole_entries(part).entries.to_pylist() == [whole.entries[len(whole) // 2].as_py()]
+        assert apache_entries(part).entries.to_pylist() == [whole.entries[len(whole) // 2].as_py()]
         for joined in coalesce_whole([batch]):
-            assert len(whole_entries(joined)) <= len(whole)
+            assert len(apache_entries(joined)) <= len(whole)
 
 
 # --- version 3
@@ -198,7 +198,7 @@ def _whole_batches() -> list[EncodedBatch]:
         for pattern in (DENSE, IdPattern(3, 2, 1)):
             encoded = encode(seal(digester, LEDGER, 2, payloads, length_before=9, last_add_confirmed=1), kind, pattern)
             assert encoded is not None
-            found.append(encode_whole(whole_entries(encoded), pattern))
+            found.append(encode_apache(apache_entries(encoded), pattern))
     return found
 
 
@@ -216,12 +216,12 @@ def _take_body(data: bytes) -> None:
         return
     batches = _whole_batches()
     batch = EncodedBatch(batches[data[0] % len(batches)].header, data[1:], crc32c(data[1:]))
-    whole = whole_entries(batch)
+    whole = apache_entries(batch)
     assert len(whole) == batch.header.count
     _keep([batch])
     for kind in DigestType:
         try:
-            parts = list(taken_apart(batch, kind))
+            parts = list(own_batches(batch, kind))
         except CorruptionError:
             continue
         assert sum(part.header.count for part in parts) == batch.header.count
@@ -253,7 +253,7 @@ def _take_record(data: bytes) -> None:
     if header.batch is None:
         return
     body = data[record.RECORD_HEADER_BYTES :]
-    whole = whole_entries(EncodedBatch(header.batch, body, crc32c(body)))
+    whole = apache_entries(EncodedBatch(header.batch, body, crc32c(body)))
     assert len(whole) == header.batch.count
     with contextlib.suppress(CorruptionError):  # the body is another than the header's
         assert record.batch_of(header, body, "a record").header == header.batch

@@ -14,7 +14,7 @@ import pytest
 
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.local.cluster import LocalCluster
-from bk_spark.log.log import Log
+from bk_spark.log.log_handle import Log
 from tests.checkout import ROOT
 from tests.soak.rows.writer import KEYS, LANES
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from bk_spark.bookkeeper import BookKeeper
-from bk_spark.log.log import Log
+from bk_spark.log.log_handle import Log
 
 LANES = 3
 SCHEMA = pa.schema([("key", pa.int64()), ("number", pa.int64())])

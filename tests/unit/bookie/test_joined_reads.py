@@ -9,8 +9,8 @@ import pytest
 
 from bk_spark.bookie.batch_read import JOINED_BATCHES, JOINED_BYTES
 from bk_spark.bookie.storage.stored_ledgers import StoredLedgers
+from bk_spark.entries.apache_entries import apache_entries, encode_apache
 from bk_spark.entries.batch import EncodedBatch, decode
-from bk_spark.entries.whole_entries import encode_whole, whole_entries
 from bk_spark.quorum import DENSE, IdPattern
 from bk_spark.wire.messages import ReadBatch, ReadEnd, ReadRequest, Status
 from tests.unit.bookie.harness import BOOKIE_ID
@@ -25,7 +25,7 @@ def size(request):
 
 
 def whole(harness, entry_id: int, size: int) -> EncodedBatch:
-    return encode_whole(whole_entries(harness.batch(1, entry_id, entry_id, size=size)))
+    return encode_apache(apache_entries(harness.batch(1, entry_id, entry_id, size=size)))
 
 
 def add_one_by_one(harness, ids, size) -> list[bytes]:
@@ -34,7 +34,7 @@ def add_one_by_one(harness, ids, size) -> list[bytes]:
         harness.stage(batch)
         [reply] = harness.sync()
         assert reply.status is Status.OK
-    return [whole_entries(batch).entries[0].as_py() for batch in batches]
+    return [apache_entries(batch).entries[0].as_py() for batch in batches]
 
 
 def read(harness, first, last, pattern=DENSE, budget=1 << 30) -> tuple[list[EncodedBatch], ReadEnd]:
@@ -45,7 +45,7 @@ def read(harness, first, last, pattern=DENSE, budget=1 << 30) -> tuple[list[Enco
 
 
 def in_them(batches: list[EncodedBatch]) -> tuple[list[int], list[bytes]]:
-    found = [whole_entries(batch) for batch in batches]
+    found = [apache_entries(batch) for batch in batches]
     ids = [entry_id for one in found for entry_id in one.entry_ids.tolist()]
     return ids, pa.concat_arrays([one.entries for one in found]).to_pylist()
 
@@ -93,7 +93,7 @@ def test_batches_of_our_own_clients_are_read_as_they_were_stored(harness, size):
     for first in range(0, 9, 3):
         harness.add(1, first, first + 2, size=size)
     batches, _ = read(harness, 0, 8)
-    assert [batch.header.is_whole for batch in batches] == [False] * len(batches)
+    assert [batch.header.is_apache for batch in batches] == [False] * len(batches)
     assert [one for batch in batches for one in decode(batch).entry_ids.tolist()] == list(range(9))
 
 
@@ -103,9 +103,9 @@ def test_what_lies_before_an_entry_that_is_not_durable_is_sent_before_that_is_wa
     harness.stage(whole(harness, 3, size))
     replies = harness.bookie.read(ReadRequest(BOOKIE_ID, 1, harness.key, 0, 3, DENSE, 1 << 30))
     first = next(replies)
-    assert whole_entries(first.batch).entry_ids.tolist() == [0, 1, 2]
+    assert apache_entries(first.batch).entry_ids.tolist() == [0, 1, 2]
     harness.sync()
-    assert whole_entries(next(replies).batch).entry_ids.tolist() == [3]
+    assert apache_entries(next(replies).batch).entry_ids.tolist() == [3]
 
 
 def test_entries_before_a_missing_one_are_read_and_the_missing_one_is_named(harness, size):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bk_spark.errors import ConfigError, MetadataConflictError, MetadataUnavailableError, NoSuchLogError, SchemaMismatchError
-from bk_spark.log.log import LogPosition
+from bk_spark.log.log_handle import LogPosition
 from bk_spark.log.stored.values import CommitKind, CommittedLedger, Retention
 from tests.unit.log.leader.leader_model import ENTRY, WorldLedger, WorldLogs
 

@@ -16,8 +16,8 @@ from bk_spark.bookie.server.apache.connection import Connection
 from bk_spark.bookie.server.request_metrics import count_refused_add
 from bk_spark.bookie.server.requests import Requests
 from bk_spark.bookie.server.waiting_adds import BUSY, WaitingAdds
+from bk_spark.entries.apache_entries import ApacheEntries, encode_apache, stretches
 from bk_spark.entries.digest import payload_bytes, payload_sizes, whole_key
-from bk_spark.entries.whole_entries import WholeEntries, encode_whole, stretches
 from bk_spark.errors import BookKeeperError
 from bk_spark.quorum import DENSE, IdPattern
 from bk_spark.wire.apache.frame_limits import most_entry_bytes
@@ -42,7 +42,7 @@ class AddRun(Protocol):
     @property
     def is_deferred(self) -> bool: ...
     @property
-    def whole(self) -> WholeEntries: ...
+    def whole(self) -> ApacheEntries: ...
     def acks(self, rows: slice, status: Status) -> bytes: ...
 
 
@@ -170,5 +170,5 @@ class Adds:
 
 def stored_as(run: AddRun, rows: slice, pattern: IdPattern, bookie_id: str) -> AddRequest:
     """Some adds of a run as one batch. Raises BookKeeperError for ids and numbers that no entry has."""
-    batch = encode_whole(run.whole.select(rows), pattern)
+    batch = encode_apache(run.whole.select(rows), pattern)
     return AddRequest(0, bookie_id, whole_key(run.master_key), batch, run.is_recovery, run.is_deferred)

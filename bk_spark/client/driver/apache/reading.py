@@ -15,10 +15,10 @@ import numpy as np
 
 from bk_spark.client.driver.apache.connections import ApacheConnections
 from bk_spark.config import MAX_BATCH_ENTRIES
+from bk_spark.entries.apache_entries import length_breaks
 from bk_spark.entries.batch import EncodedBatch, encode
 from bk_spark.entries.digest import APACHE_KEY_BYTES
 from bk_spark.entries.entry_bytes import Places, entries_of
-from bk_spark.entries.whole_entries import length_breaks
 from bk_spark.errors import CorruptionError
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.wire.apache import version_3

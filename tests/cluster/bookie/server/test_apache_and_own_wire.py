@@ -13,9 +13,9 @@ import pyarrow as pa
 import pytest
 
 from bk_spark.config import DigestType
+from bk_spark.entries.apache_entries import own_batches
 from bk_spark.entries.batch import EncodedBatch, decode, encode, seal
 from bk_spark.entries.digest import Digester, master_key
-from bk_spark.entries.whole_entries import taken_apart
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.quorum import DENSE, IdPattern
 from bk_spark.wire.codec import decode_read_reply, encode_add_request, encode_read_request
@@ -73,7 +73,7 @@ def read_batches(
         if isinstance(reply, ReadEnd):
             return found, reply.status
         assert isinstance(reply, ReadBatch)
-        for part in taken_apart(reply.batch, kind):
+        for part in own_batches(reply.batch, kind):
             entries = decode(part)
             assert entries.matching(Digester(kind, b"")).all()
             found |= dict(zip(map(int, entries.entry_ids), entries.payloads.to_pylist(), strict=True))
@@ -249,7 +249,7 @@ def test_entries_with_a_wrong_digest_are_given_back_as_they_came_and_their_reade
     right = {}
     for reply in replies[:-1]:
         assert isinstance(reply, ReadBatch)
-        for part in taken_apart(reply.batch, DigestType.CRC32C):
+        for part in own_batches(reply.batch, DigestType.CRC32C):
             entries = decode(part)
             matching = entries.matching(Digester(DigestType.CRC32C, b""))
             right |= dict(zip(map(int, entries.entry_ids), map(bool, matching), strict=True))

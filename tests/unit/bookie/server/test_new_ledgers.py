@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from bk_spark.bookie.server import new_ledgers
-from bk_spark.bookie.server.new_ledgers import BLIND_IDS, NewLedgers
+from bk_spark.bookie.server.new_ledgers import UNCHECKED_IDS, NewLedgers
 from bk_spark.errors import MetadataUnavailableError, StorageError
 
 HELD = 500
@@ -139,9 +139,9 @@ def test_an_id_far_above_the_counter_is_refused_even_then() -> None:
     store.problem = MetadataUnavailableError("memory://", "no answer")
 
     async def work() -> None:
-        assert await store.new_ledgers.refusal(7 + BLIND_IDS - 1) == ""
-        assert await store.new_ledgers.refusal(7 + BLIND_IDS) != ""
-        assert await store.new_ledgers.refusal(HELD + BLIND_IDS) != ""
+        assert await store.new_ledgers.refusal(7 + UNCHECKED_IDS - 1) == ""
+        assert await store.new_ledgers.refusal(7 + UNCHECKED_IDS) != ""
+        assert await store.new_ledgers.refusal(HELD + UNCHECKED_IDS) != ""
 
     run(work())
     assert store.looks == 1
@@ -191,7 +191,7 @@ def test_what_another_look_found_counts_and_the_counter_may_have_gone_back() -> 
 
 
 def test_after_a_while_the_store_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(new_ledgers, "BLIND_S", 0.05)
+    monkeypatch.setattr(new_ledgers, "UNCHECKED_S", 0.05)
     store = Store(7)
     store.problem = MetadataUnavailableError("memory://", "no answer")
 

@@ -11,10 +11,10 @@ import pytest
 from bk_spark.bookie import bookie
 from bk_spark.bookie.logs.entry_log_files import EntryLogFiles
 from bk_spark.config import DigestType
+from bk_spark.entries.apache_entries import apache_entries, encode_apache
 from bk_spark.entries.batch import decode, encode, seal
 from bk_spark.entries.crc import crc32c
 from bk_spark.entries.digest import Digester
-from bk_spark.entries.whole_entries import encode_whole, whole_entries
 from bk_spark.errors import CorruptionError
 from bk_spark.quorum import IdPattern
 from bk_spark.wire.messages import Status
@@ -115,7 +115,7 @@ def test_a_recovery_adds_the_same_payload_again_with_a_length_that_adds_up(harne
     as_written, as_recovered = (encode(one, digest_type) for one in sealed)
     assert as_written is not None
     assert as_recovered is not None
-    assert reply_to(harness, encode_whole(whole_entries(as_written)) if stored_whole else as_written).status is Status.OK
+    assert reply_to(harness, encode_apache(apache_entries(as_written)) if stored_whole else as_written).status is Status.OK
     assert reply_to(harness, as_recovered).status is Status.BAD_REQUEST
     assert reply_to(harness, as_recovered, recovery=True).status is Status.OK
     ((stored,), _) = harness.read(1, 5, 5)

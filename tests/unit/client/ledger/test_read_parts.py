@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bk_spark.client.ledger.read_parts import part_starts
-from bk_spark.client.protocol.read_lanes import SlotChoice, Striping
+from bk_spark.client.protocol.stripe_reads import SlotChoice, Striping
 from bk_spark.config import LedgerOptions
 from bk_spark.entries.batch import ENTRY_OVERHEAD_BYTES
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger

@@ -8,7 +8,6 @@ import pyarrow as pa
 import pytest
 
 from bk_spark.client.protocol.read_entries import ReadEntries
-from bk_spark.client.protocol.read_lanes import MOST_GROWTH, QUICK_MS
 from bk_spark.client.protocol.state_machine import (
     CancelRead,
     Consumed,
@@ -20,6 +19,7 @@ from bk_spark.client.protocol.state_machine import (
     SendRead,
     Start,
 )
+from bk_spark.client.protocol.stripe_reads import MOST_GROWTH, QUICK_MS
 from bk_spark.entries.batch import seal
 from bk_spark.errors import (
     BookieUnavailableError,

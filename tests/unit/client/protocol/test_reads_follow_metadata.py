@@ -194,7 +194,7 @@ def test_a_read_beyond_what_is_confirmed_tells_nothing_of_the_last_add_confirmed
     assert not hasattr(reader.machine, "last_add_confirmed")
 
 
-def test_a_lane_of_which_one_entry_is_nowhere_reads_nothing_more_until_the_metadata_is_known() -> None:
+def test_a_stripe_of_which_one_entry_is_nowhere_reads_nothing_more_until_the_metadata_is_known() -> None:
     """Slot 1 reads entries 0 and 1, and slot 0 was asked for entry 0 beside it. What both lack is on other bookies by now."""
     before, gone = ledger(e=3, w=2), failing(Status.NO_SUCH_ENTRY)
     replicas = {**dict.fromkeys(("b2", *NEW), healthy), "b0": gone, "b1": Late(LIMITS.speculative_ms + 100, gone)}

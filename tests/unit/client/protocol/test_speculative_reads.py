@@ -89,7 +89,7 @@ def test_no_second_bookie_is_asked_while_the_first_one_keeps_sending() -> None:
     assert len(set(reader.asked)) == 1
 
 
-def test_at_most_one_speculative_request_is_under_way_for_a_lane() -> None:
+def test_at_most_one_speculative_request_is_under_way_for_a_stripe() -> None:
     reader = _reader(SILENT, SILENT, healthy)
     assert reader.read(0, 9) == list(range(10))
     assert len(reader.asked) == 3

@@ -23,7 +23,7 @@ from bk_spark.log.changes.plan import CommitRequest
 from bk_spark.log.leader.leadership import CreatedLedger, end_of
 from bk_spark.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.log.leader.roll_log import RollLimits
-from bk_spark.log.log import LedgerAccess, Log
+from bk_spark.log.log_handle import LedgerAccess, Log
 from bk_spark.log.log_store import LogStore
 from bk_spark.log.stored.values import CommitKind, CommittedLedger
 from tests.unit.log.log_world import LogWorld

@@ -16,7 +16,7 @@ from bk_spark.errors import (
     SchemaMismatchError,
 )
 from bk_spark.log.changes.plan import CommitRequest
-from bk_spark.log.log import LogPosition
+from bk_spark.log.log_handle import LogPosition
 from bk_spark.log.stored.values import CommitKind, CommittedLedger, OpenLedger, Totals
 from tests.unit.log.leader.leader_model import ENTRY, WorldLedger, WorldLogs
 

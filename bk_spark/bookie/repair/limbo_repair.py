@@ -50,7 +50,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class IntegrityStatus(TaskStatus):
+class LimboRepairStatus(TaskStatus):
     """Counts are since this start of the bookie. ``last_error``: why one or all ledgers were not settled at the last try."""
 
     is_running: bool = False
@@ -62,11 +62,11 @@ class IntegrityStatus(TaskStatus):
     copied_bytes: int = 0
 
 
-class Integrity(BackgroundTask[IntegrityStatus]):
+class LimboRepair(BackgroundTask[LimboRepairStatus]):
     """Phase two of one bookie. ``round`` tries every ledger once; the thread repeats it until limbo is over."""
 
     def __init__(self, bookie: Bookie, repair: LedgerRepair, clocks: Clocks = SYSTEM_CLOCKS) -> None:
-        super().__init__("integrity", IntegrityStatus(), stop_s=STOP_S)
+        super().__init__("limbo repair", LimboRepairStatus(), stop_s=STOP_S)
         self._bookie = bookie
         self._repair = repair
         self._line = Interval(clocks.steady_s)
@@ -158,7 +158,7 @@ class Integrity(BackgroundTask[IntegrityStatus]):
                 if self._settle(*item):
                     settled.add(item[0])
 
-        helpers = [threading.Thread(target=help_on, name=f"integrity-{number}", daemon=True) for number in range(HELPERS)]
+        helpers = [threading.Thread(target=help_on, name=f"limbo-repair-{number}", daemon=True) for number in range(HELPERS)]
         for helper in helpers:
             helper.start()
         for helper in helpers:

@@ -11,18 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bk_spark.config import DigestType
+from bk_spark.entries.apache_entries import (
+    LEAST_BYTES,
+    ApacheEntries,
+    apache_entries,
+    encode_apache,
+    encode_stretches,
+    own_batches,
+    stretches,
+)
 from bk_spark.entries.batch import EncodedBatch, binaries, decode, encode, seal
 from bk_spark.entries.digest import Digester
 from bk_spark.entries.recut import coalesce_whole, cut
-from bk_spark.entries.whole_entries import (
-    LEAST_BYTES,
-    WholeEntries,
-    encode_stretches,
-    encode_whole,
-    stretches,
-    taken_apart,
-    whole_entries,
-)
 from bk_spark.errors import CorruptionError
 from bk_spark.quorum import DENSE, IdPattern
 
@@ -41,12 +41,12 @@ def raw(entry_id: int, confirmed: int = -1, rest: bytes = b"") -> bytes:
     return struct.pack(">3q", LEDGER, entry_id, confirmed) + rest
 
 
-def some(ids: list[int], rest: bytes = b"rest") -> WholeEntries:
-    return WholeEntries(LEDGER, ids_of(ids), binaries([raw(one, one - 1, rest) for one in ids]))
+def some(ids: list[int], rest: bytes = b"rest") -> ApacheEntries:
+    return ApacheEntries(LEDGER, ids_of(ids), binaries([raw(one, one - 1, rest) for one in ids]))
 
 
 def content(batches: list[EncodedBatch]) -> list[tuple[int, bytes]]:
-    parts = [whole_entries(batch) for batch in batches]
+    parts = [apache_entries(batch) for batch in batches]
     return [pair for part in parts for pair in zip(part.entry_ids.tolist(), part.entries.to_pylist(), strict=True)]
 
 
@@ -78,7 +78,7 @@ def test_a_stretch_ends_where_the_slot_changes() -> None:
 
 @given(ids=IDS, rest=st.binary(max_size=60))
 def test_single_entries_that_are_joined_stay_what_they_were_byte_for_byte(ids: list[int], rest: bytes) -> None:
-    single = [encode_whole(some([one], rest)) for one in ids]
+    single = [encode_apache(some([one], rest)) for one in ids]
     runs: list[list[EncodedBatch]] = []
     for batch in single:
         if runs and runs[-1][-1].header.is_followed_by(batch.header):
@@ -99,12 +99,12 @@ def test_a_writers_batch_and_the_same_entries_whole_are_made_from_each_other(
     sealed = seal(digester, LEDGER, 5, pa.array(payloads, pa.binary()), length_before=100, last_add_confirmed=4)
     encoded = encode(sealed, digest_type)
     assert encoded is not None
-    whole = encode_whole(whole_entries(encoded))
-    assert whole.header.is_whole
+    whole = encode_apache(apache_entries(encoded))
+    assert whole.header.is_apache
     assert whole.header.last_add_confirmed == 4
-    [back] = taken_apart(whole, digest_type)
+    [back] = own_batches(whole, digest_type)
     assert back == encoded
-    assert list(taken_apart(encoded, digest_type)) == [encoded]
+    assert list(own_batches(encoded, digest_type)) == [encoded]
 
 
 def test_entries_whose_lengths_do_not_add_up_are_taken_apart_into_several_batches() -> None:
@@ -113,16 +113,16 @@ def test_entries_whose_lengths_do_not_add_up_are_taken_apart_into_several_batche
         seal(digester, LEDGER, first, pa.array([b"ab"], pa.binary()), length_before=before, last_add_confirmed=-1)
         for first, before in ((0, 4), (1, 0), (2, 2))
     ]
-    whole = [whole_entries(batch) for batch in (encode(part, DigestType.CRC32C) for part in parts) if batch is not None]
+    whole = [apache_entries(batch) for batch in (encode(part, DigestType.CRC32C) for part in parts) if batch is not None]
     entries = pa.concat_arrays([one.entries for one in whole])
-    found = list(taken_apart(encode_whole(WholeEntries(LEDGER, ids_of([0, 1, 2]), entries)), DigestType.CRC32C))
+    found = list(own_batches(encode_apache(ApacheEntries(LEDGER, ids_of([0, 1, 2]), entries)), DigestType.CRC32C))
     assert [batch.header.count for batch in found] == [1, 2]
     assert [decode(batch).lengths.tolist() for batch in found] == [[6], [2, 4]]
 
 
 def test_a_part_of_whole_entries_can_be_cut_out() -> None:
     pattern = IdPattern(3, 2, 0)
-    batch = encode_whole(some(pattern.ids(0, 20).tolist()), pattern)
+    batch = encode_apache(some(pattern.ids(0, 20).tolist()), pattern)
     part = cut(batch, 4, 9)
     assert part is not None
     assert [one for one, _ in content([part])] == pattern.ids(4, 9).tolist()
@@ -131,12 +131,12 @@ def test_a_part_of_whole_entries_can_be_cut_out() -> None:
 
 
 def test_whole_entries_of_another_id_or_too_short_for_their_digest_are_damage() -> None:
-    other = encode_whole(WholeEntries(LEDGER, ids_of([4]), binaries([raw(5, 3, bytes(20))])))
+    other = encode_apache(ApacheEntries(LEDGER, ids_of([4]), binaries([raw(5, 3, bytes(20))])))
     with pytest.raises(CorruptionError, match="they are others"):
-        list(taken_apart(other, DigestType.CRC32C))
-    short = encode_whole(WholeEntries(LEDGER, ids_of([4]), binaries([raw(4, 3)])))
+        list(own_batches(other, DigestType.CRC32C))
+    short = encode_apache(ApacheEntries(LEDGER, ids_of([4]), binaries([raw(4, 3)])))
     with pytest.raises(CorruptionError, match="shorter than its header"):
-        list(taken_apart(short, DigestType.CRC32C))
+        list(own_batches(short, DigestType.CRC32C))
     with pytest.raises(CorruptionError, match="their digest type is not known here"):
         decode(short)
 
@@ -144,13 +144,13 @@ def test_whole_entries_of_another_id_or_too_short_for_their_digest_are_damage() 
 @pytest.mark.parametrize("confirmed", [-2, 1 << 62 | 1])
 def test_a_last_add_confirmed_that_no_ledger_can_have_is_refused(confirmed: int) -> None:
     with pytest.raises(CorruptionError, match="last add confirmed"):
-        encode_whole(WholeEntries(LEDGER, ids_of([4]), binaries([raw(4, confirmed)])), DENSE)
+        encode_apache(ApacheEntries(LEDGER, ids_of([4]), binaries([raw(4, confirmed)])), DENSE)
 
 
 def test_a_stored_entry_below_the_least_size_is_damage() -> None:
-    body = encode_whole(some([1, 2], b"")).body
+    body = encode_apache(some([1, 2], b"")).body
     assert len(raw(1)) == LEAST_BYTES
-    short = WholeEntries(LEDGER, ids_of([1]), binaries([raw(1)]))
-    batch = encode_whole(short)
+    short = ApacheEntries(LEDGER, ids_of([1]), binaries([raw(1)]))
+    batch = encode_apache(short)
     assert content([batch]) == [(1, raw(1))]
     assert len(body) > len(batch.body) - LEAST_BYTES

@@ -1,8 +1,8 @@
-"""Batches of whole entries: each one as a client of Apache BookKeeper's sent it, in one piece.
+"""Batches of Apache's entries: each one in one piece, as a client of Apache BookKeeper sent it.
 
 Such an entry carries its ids, last add confirmed (LAC) and length itself, then a digest and the payload. Nothing in it says of
 which type the digest is, and so where the payload begins. A bookie need not know: it keeps the bytes, and gives them back.
-Whoever knows the ledger's metadata takes the entries apart (``taken_apart``).
+Whoever knows the ledger's metadata takes the entries apart (``own_batches``).
 
 An Apache client adds entry by entry, and with striping each bookie gets only some of the ids. ``stretches`` finds the patterns
 in these ids, so that thousands of single adds become one batch.
@@ -46,8 +46,8 @@ _NUMBER = np.dtype(">i8")
 
 
 @dataclass(frozen=True, slots=True)
-class WholeEntries:
-    """Whole entries of one ledger, ascending by id."""
+class ApacheEntries:
+    """Entries of one ledger as Apache's clients send them, ascending by id."""
 
     ledger_id: int
     entry_ids: npt.NDArray[np.int64]
@@ -57,53 +57,53 @@ class WholeEntries:
     def __len__(self) -> int:
         return len(self.entry_ids)
 
-    def select(self, rows: slice | npt.NDArray[np.bool_]) -> WholeEntries:
+    def select(self, rows: slice | npt.NDArray[np.bool_]) -> ApacheEntries:
         if isinstance(rows, slice):
             start, end, _ = rows.indices(len(self))
-            return WholeEntries(self.ledger_id, self.entry_ids[rows], self.entries.slice(start, end - start))
+            return ApacheEntries(self.ledger_id, self.entry_ids[rows], self.entries.slice(start, end - start))
         if rows.all():
             return self
         kept = np.flatnonzero(rows)
         if len(kept) and kept[-1] - kept[0] + 1 == len(kept):
             return self.select(slice(int(kept[0]), int(kept[-1]) + 1))
         taken = self.entries.take(pa.Array.from_buffers(pa.int64(), len(kept), [None, pa.py_buffer(kept.astype(np.int64))]))
-        return WholeEntries(self.ledger_id, self.entry_ids[kept], taken)
+        return ApacheEntries(self.ledger_id, self.entry_ids[kept], taken)
 
 
-def encode_whole(whole: WholeEntries, pattern: IdPattern = DENSE) -> EncodedBatch:
+def encode_apache(entries: ApacheEntries, pattern: IdPattern = DENSE) -> EncodedBatch:
     """At least one entry, as bytes. The ids must be those of ``pattern`` from the first to the last."""
-    confirmed = int(_confirmed(whole.entries).max())
-    first, last = int(whole.entry_ids[0]), int(whole.entry_ids[-1])
-    header = BatchHeader(whole.ledger_id, first, last, pattern, confirmed, 0, None)
-    body = pa.RecordBatch.from_arrays([whole.entries], schema=body_schema(header)).serialize().to_pybytes()
+    confirmed = int(_confirmed(entries.entries).max())
+    first, last = int(entries.entry_ids[0]), int(entries.entry_ids[-1])
+    header = BatchHeader(entries.ledger_id, first, last, pattern, confirmed, 0, None)
+    body = pa.RecordBatch.from_arrays([entries.entries], schema=body_schema(header)).serialize().to_pybytes()
     return EncodedBatch(header, body, crc32c(body))
 
 
-def whole_entries(encoded: EncodedBatch) -> WholeEntries:
+def apache_entries(encoded: EncodedBatch) -> ApacheEntries:
     """The entries of any batch in one piece each. Raises CorruptionError if the bytes do not match the header."""
     header = encoded.header
     if header.digest_type is not None:
         batch = decode(encoded)
-        return WholeEntries(header.ledger_id, batch.entry_ids, interleaved(batch, header.digest_type))
+        return ApacheEntries(header.ledger_id, batch.entry_ids, interleaved(batch, header.digest_type))
     entries = read_body(encoded).column("entry")
     if payload_sizes(entries).min() < LEAST_BYTES:
         raise CorruptionError(batch_name(header), f"an entry of fewer than {LEAST_BYTES} bytes")
-    return WholeEntries(header.ledger_id, header.pattern.ids(header.first_entry_id, header.last_entry_id), entries)
+    return ApacheEntries(header.ledger_id, header.pattern.ids(header.first_entry_id, header.last_entry_id), entries)
 
 
-def encode_stretches(whole: WholeEntries) -> list[EncodedBatch]:
+def encode_stretches(entries: ApacheEntries) -> list[EncodedBatch]:
     """Ascending entries as few batches as their ids allow."""
-    return [encode_whole(whole.select(rows), pattern) for rows, pattern in stretches(whole.entry_ids)]
+    return [encode_apache(entries.select(rows), pattern) for rows, pattern in stretches(entries.entry_ids)]
 
 
-def taken_apart(encoded: EncodedBatch, digest_type: DigestType) -> Iterator[EncodedBatch]:
+def own_batches(encoded: EncodedBatch, digest_type: DigestType) -> Iterator[EncodedBatch]:
     """The same entries in batches of ``digest_type``, the ledger's; a batch that is one already stays as it is.
 
     Mostly one batch: a dense one is cut where the lengths of its entries do not add up. Raises CorruptionError for entries that
     are too short, or not those that the header names.
     """
     pattern = encoded.header.pattern
-    if not encoded.header.is_whole:
+    if not encoded.header.is_apache:
         yield encoded
         return
     batch = decode_as(encoded, digest_type)
@@ -114,9 +114,9 @@ def taken_apart(encoded: EncodedBatch, digest_type: DigestType) -> Iterator[Enco
 
 
 def decode_as(encoded: EncodedBatch, digest_type: DigestType) -> EntryBatch:
-    """The entries of any batch; ``digest_type`` is that of whole ones. Raises CorruptionError as ``taken_apart``."""
+    """The entries of any batch; ``digest_type`` is that of Apache's. Raises CorruptionError as ``own_batches``."""
     header = encoded.header
-    if not header.is_whole:
+    if not header.is_apache:
         return decode(encoded)
     batch = entries_of(header.ledger_id, digest_type, *_data(read_body(encoded).column("entry")))
     if not np.array_equal(batch.entry_ids, header.pattern.ids(header.first_entry_id, header.last_entry_id)):

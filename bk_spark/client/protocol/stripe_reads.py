@@ -1,11 +1,11 @@
-"""The parts of a read: lanes and their requests, which slots hold what, what arrived, and why something did not arrive.
+"""The parts of a read: stripes and their requests, which slots hold what, what arrived, and why something did not arrive.
 
-A *lane* reads the entries of some residues (id modulo E) from one slot, from its own position on. It has one request
-under way. While the bookie of that request is silent it has a second, speculative one to another slot that holds the entry
-at its position. The lane continues with the request that brings that entry first.
+A *stripe* is the entries of some residues (id modulo E). Its read asks one slot for them, from its own position on, and has
+one request under way. While the bookie of that request is silent it has a second, speculative one to another slot that holds
+the entry at its position. The read continues with the request that brings that entry first.
 
-A slot's failure counts either for the entry at the lane's position only, or for all entries of the slot. Both are forgotten as
-soon as the lane advances, so that a bookie that failed once is not given up for good.
+A slot's failure counts either for the entry at the stripe's position only, or for all entries of the slot. Both are forgotten
+as soon as the stripe advances, so that a bookie that failed once is not given up for good.
 
 A check of replicas uses ``Request``, ``Striping`` and ``Verifier``, too.
 
@@ -102,7 +102,7 @@ class Striping:
 
 
 @dataclass(slots=True)
-class Lane:
+class StripeRead:
     slot: int
     residues: frozenset[int]
     position: int
@@ -124,13 +124,13 @@ class Lane:
         return {slot: failure for slot, failure in self.failures.items() if not failure.is_of_entry}
 
     def failed_residues(self, striping: Striping) -> frozenset[int]:
-        """The residues that another slot must read: without striping all, as one lane reads the whole fragment."""
+        """The residues that another slot must read: without striping all, as one stripe reads the whole fragment."""
         if self.residues == striping.residues or self.failures == self.failures_of_slots:
             return self.residues
         return frozenset({self.position % striping.ensemble_size})
 
     def prefer_beside(self, striping: Striping) -> frozenset[int]:
-        """Make the speculative request the lane's own. Returns the residues that its slot does not hold."""
+        """Make the speculative request the stripe's own. Returns the residues that its slot does not hold."""
         assert self.beside is not None
         served = self.residues & striping.residues_of(self.beside.slot)
         rest = self.residues - served
@@ -148,16 +148,18 @@ class SlotChoice:
     avoid: frozenset[str]
     """Bookies to ask last."""
 
-    def cover(self, residues: frozenset[int], position: int, failures: dict[int, Failure]) -> tuple[list[Lane], frozenset[int]]:
-        """As few lanes as possible for the residues, and the residues that only slots in ``failures`` hold."""
-        lanes: list[Lane] = []
+    def cover(
+        self, residues: frozenset[int], position: int, failures: dict[int, Failure]
+    ) -> tuple[list[StripeRead], frozenset[int]]:
+        """As few stripes as possible for the residues, and the residues that only slots in ``failures`` hold."""
+        stripes: list[StripeRead] = []
         left = residues
         while usable := [s for s in range(len(self.ensemble)) if s not in failures and self.striping.residues_of(s) & left]:
             slot = self.best(usable, left, position)
             served = self.striping.residues_of(slot) & left
-            lanes.append(Lane(slot, served, self.striping.next_id(served, position), dict(failures)))
+            stripes.append(StripeRead(slot, served, self.striping.next_id(served, position), dict(failures)))
             left = left - served
-        return lanes, left
+        return stripes, left
 
     def best(self, slots: list[int], residues: frozenset[int], position: int) -> int:
         """Bookies to avoid come last, then the slot that serves most residues wins; ties are spread over ledgers and ranges."""
@@ -168,9 +170,9 @@ class SlotChoice:
 
         return min(slots, key=rank)
 
-    def others(self, lane: Lane) -> list[int]:
-        """The other slots that may be asked for the entry at the lane's position."""
-        return [s for s in self.striping.holders(lane.position) if s != lane.slot and s not in lane.failures]
+    def others(self, stripe: StripeRead) -> list[int]:
+        """The other slots that may be asked for the entry at the stripe's position."""
+        return [s for s in self.striping.holders(stripe.position) if s != stripe.slot and s not in stripe.failures]
 
     def verdict(self, entry_id: int, failures: dict[int, Failure]) -> BookKeeperError:
         """The error that follows if the whole write set failed. The entry is missing only if all its slots said so."""
@@ -185,7 +187,7 @@ class SlotChoice:
 
 
 class Arrivals:
-    """Verified entries of all lanes that cannot be delivered yet, because earlier entries are still missing."""
+    """Verified entries of all stripes that cannot be delivered yet, because earlier entries are still missing."""
 
     def __init__(self) -> None:
         self.nbytes = 0
@@ -245,12 +247,12 @@ class Verifier:
 
 
 def failure_of_end(event: ReadEnded, first: int, position: int) -> Failure | None:
-    """The slot's failure that the end of an answer from ``first`` on tells to a lane that has reached ``position``, if any."""
+    """The slot's failure that the end of an answer from ``first`` on tells a stripe that reached ``position``, if any."""
     about = event.entry_id
     if event.status is Status.OK:
         return Failure(Status.UNKNOWN, "an answer without any entry") if position == first else None
     if about is not None and first <= about < position:
-        return None  # about an entry of the slot that another lane reads: ask again behind it
+        return None  # about an entry of the slot that another stripe reads: ask again behind it
     failure = Failure(event.status, event.problem)
     if failure.is_of_entry and about not in (None, position):
         return Failure(Status.UNKNOWN, f"{failure.detail} (about entry {about}, where entry {position} was due)")
