@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -77,9 +78,10 @@ def test_a_deliberate_bug_is_killed_and_its_run_is_made_small_and_played_again(
 
 def test_a_later_farm_begins_with_what_an_earlier_one_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(farm_module, "SLICE_S", 0.2)
-    Farm(tmp_path, seed=1).run(0.1, processes=1)
-    kept = saved_tapes(tmp_path)[VIRTUAL]
-    assert kept
+    deadline_s = time.monotonic() + 120.0
+    while not (kept := saved_tapes(tmp_path).get(VIRTUAL, [])):  # on a busy machine its turn may not come in the first run
+        assert time.monotonic() < deadline_s
+        Farm(tmp_path, seed=1).run(0.05, processes=1)
     later = Farm(tmp_path, seed=2)
     later.run(0.0, processes=1)
     assert saved_tapes(tmp_path)[VIRTUAL] == kept  # it had no time for them
