@@ -46,10 +46,10 @@ def test_so_it_is_after_a_signal_at_any_moment(net: Net, case: Case) -> None:
     net.signal(case)
 
 
-def test_coroutines_may_be_cancelled_at_any_await(net: Net) -> None:
-    for case in coroutines.CASES:
-        for _ in range(2):
-            net.cancel(case)
+@pytest.mark.parametrize("case", coroutines.CASES, ids=lambda case: case.name)
+def test_coroutines_may_be_cancelled_at_any_await(net: Net, case: coroutines.AsyncCase) -> None:
+    for _ in range(2):
+        net.cancel(case)
 
 
 @pytest.mark.parametrize(
