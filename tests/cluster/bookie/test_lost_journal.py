@@ -16,6 +16,7 @@ from bk_spark.config import ClientConfig
 from bk_spark.errors import BookKeeperError
 from bk_spark.local.cluster import LocalBookie, LocalCluster
 from bk_spark.wire.messages import Status, Verdict
+from tests.cluster.bookie.asked_bookie import AskedBookie
 from tests.cluster.bookie.raw_bookie import LARGE, SMALL, payload, read
 
 QUICK = ClientConfig(add_timeout_s=30.0, read_timeout_s=5.0)
@@ -58,12 +59,13 @@ def test_of_acked_entries_whose_newest_log_vanished_not_one_is_denied(
         assert code != 0
         assert any(lost.name in one and "it is missing" in one for one in problems), problems
         bookie.start()
-        answers = [read(bookie, ledger_id, entry_id, entry_id)[1] for entry_id in range(count)]
+        with AskedBookie(bookie) as asked:
+            answers = [asked.read(ledger_id, entry_id, entry_id)[1] for entry_id in range(count)]
         denied = [entry_id for entry_id, status in enumerate(answers) if status.verdict is Verdict.NEGATIVE]
         assert denied == []
         assert set(answers) == {Status.UNKNOWN}
         assert read(bookie, ledger_id + 1000, 0, 0)[1] is Status.NO_SUCH_LEDGER, "of ledgers that come later it knows"
-        with BookKeeper(cluster.metadata_uri, ClientConfig(recovery_timeout_s=3.0)) as client:
+        with BookKeeper(cluster.metadata_uri, ClientConfig(recovery_timeout_s=1.0)) as client:
             with pytest.raises(BookKeeperError):
                 client.open_ledger(ledger_id)
             assert not client.ledger_metadata(ledger_id).is_closed
