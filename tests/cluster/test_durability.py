@@ -13,8 +13,12 @@ from bk_spark.bookkeeper import BookKeeper
 from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.config import ClientConfig
 from bk_spark.local.cluster import LocalCluster
+from bk_spark.wire.messages import Status
+from tests.budget import IS_SOAK
+from tests.cluster.bookie.asked_bookie import AskedBookie
+from tests.cluster.live_ledgers import killed
 
-ROUNDS = 8
+ROUNDS = 20 if IS_SOAK else 4
 SIZES = (20, 300, 5_000, 150_000)
 """Small adds pass through the journal, large ones go straight into the entry log."""
 
@@ -82,29 +86,15 @@ def test_no_confirmed_entry_is_lost_when_a_bookie_is_killed_in_the_middle_of_a_w
             assert found == [_payload(number, load.sizes[number]) for number in confirmed]
 
 
-def test_with_all_three_acks_asked_for_each_replica_alone_holds_every_confirmed_entry() -> None:
-    with LocalCluster(bookies=3) as cluster, BookKeeper(cluster.metadata_uri, QUICK) as client:
+def test_with_all_three_acks_asked_for_each_replica_alone_holds_every_confirmed_entry(cluster: LocalCluster) -> None:
+    with BookKeeper(cluster.metadata_uri, QUICK) as client:
         load = Load(client.create_ledger(3, 3, 3), seed=1)
         assert load.enough.wait(30)
-        for bookie in cluster.bookies:
-            bookie.kill()
-        load.thread.join(60)
-        load.writer.close()
+        with killed(*cluster.bookies):
+            load.thread.join(60)
+            load.writer.close()
         confirmed = load.confirmed()
+        expected = {number: _payload(number, load.sizes[number]) for number in confirmed}
         for bookie in cluster.bookies:
-            bookie.start()
-            reader = client.open_ledger(load.writer.ledger_id)
-            found = [p for b in reader.read(0, confirmed[-1]) for p in b.column("payload").to_pylist()]
-            assert found == [_payload(number, load.sizes[number]) for number in confirmed]
-            bookie.kill()
-
-
-def test_a_cluster_whose_data_directory_is_used_again_has_all_its_data(tmp_path: object) -> None:
-    with LocalCluster(bookies=2, data_dir=str(tmp_path)) as cluster, BookKeeper(cluster.metadata_uri) as client:
-        ids = [bookie.bookie_id for bookie in cluster.bookies]
-        with client.create_ledger(2, 2, 2) as writer:
-            writer.append_batch([b"kept"] * 1000)
-    with LocalCluster(bookies=2, data_dir=str(tmp_path)) as cluster, BookKeeper(cluster.metadata_uri) as client:
-        assert [bookie.bookie_id for bookie in cluster.bookies] == ids
-        reader = client.open_ledger(writer.ledger_id)
-        assert sum(batch.num_rows for batch in reader.read(0, 999)) == 1000
+            with AskedBookie(bookie) as asked:
+                assert asked.read(load.writer.ledger_id, 0, confirmed[-1]) == (expected, Status.OK)

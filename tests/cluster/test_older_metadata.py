@@ -3,6 +3,7 @@ docs/rules.md, protocol rule 64."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 import time
@@ -20,6 +21,7 @@ from bk_spark.local.cluster import LocalBookie, LocalCluster
 from bk_spark.metadata.ledger_metadata import new_ledger
 from tests.cluster.live_ledgers import BRISK, DEADLINE_S, killed, payloads
 
+IMPATIENT = dataclasses.replace(BRISK, add_quorum_timeout_s=5.0, recovery_timeout_s=2.0)
 OLD, NEW = [b"old %d" % number for number in range(20)], [b"new %d" % number for number in range(5)]
 
 
@@ -71,8 +73,8 @@ class Restored:
             bookie.start()
 
 
-def _written(client: BookKeeper, entries: list[bytes], *, is_left: bool = False) -> int:
-    writer = client.create_ledger(3, 3, 2)
+def _written(client: BookKeeper, entries: list[bytes], *, is_left: bool = False, replicas: int = 3) -> int:
+    writer = client.create_ledger(replicas, replicas, (replicas + 1) // 2)
     writer.append_batch(entries)
     if not is_left:
         writer.close()
@@ -92,17 +94,12 @@ def _await(condition: Callable[[], bool]) -> None:
         time.sleep(0.1)
 
 
+@pytest.mark.timeout(300)
 def test_an_id_that_is_given_out_again_never_mixes_two_ledgers(restored: Restored) -> None:
     first, last = restored.lost
     _bookies_refuse_new_ledgers_and_delete_none(restored)
     _a_second_ledger_of_the_id_gets_no_ack_and_no_entries_of_the_first(restored, first)
-
-    stopped = restored.cluster.bookies[0]
-    stopped.stop()
-    refusal = str(restored.command("cluster", "raise-ledger-ids", code=1)["error"])
-    assert stopped.bookie_id in refusal
-    assert "--held" in refusal
-    stopped.start()
+    _no_id_is_skipped_while_a_bookie_does_not_answer(restored)
 
     raised = restored.command("cluster", "raise-ledger-ids")
     assert (raised["highest_held"], raised["bookies_asked"], raised["bookies_released"]) == (last, 3, 3)
@@ -117,52 +114,26 @@ def test_an_id_that_is_given_out_again_never_mixes_two_ledgers(restored: Restore
         assert ledger_id > last
         assert payloads(client.open_ledger(ledger_id)) == NEW
         assert payloads(client.open_ledger(restored.kept)) == [b"kept"]
-
-
-def test_bookies_that_do_not_answer_may_be_spoken_for(restored: Restored) -> None:
-    last = restored.lost[-1]
-    stopped = restored.cluster.bookies[0]
-    stopped.stop()
-    shown = restored.command("inspect", "index", "--data-dir", str(stopped.data_dir), "--limit", "0")
-    raised = restored.command("cluster", "raise-ledger-ids", "--held", str(last + 5))
-    assert (raised["highest_held"], raised["next_id"], raised["bookies_silent"]) == (last + 5, last + 6, 1)
-    assert shown
-
-
-def test_a_writer_replaces_a_bookie_that_holds_another_ledger_of_its_id(restored: Restored) -> None:
-    """Bookies that were not there before take the id; those that were do not, though they take new ledgers again."""
-    added = [restored.cluster.add_bookie() for _ in range(4)]
-    first = restored.lost[0]
-    with BookKeeper(restored.cluster.metadata_uri, BRISK) as client:
-        metadata = new_ledger(first, LedgerOptions(), tuple(one.bookie_id for one in added[:3]), created_ms=0, creator_token=77)
-        client.metadata_store.create(client.znodes.ledger(first), metadata.encode(), make_parents=True)
-        restored.command("cluster", "raise-ledger-ids")
-        _await(lambda: restored.writable() == 7)
-        writer = WriteHandle(client.context, metadata, version=0)
-        writer.append_batch(NEW)
-        with killed(added[0]):
-            writer.append_batch(NEW)
-            writer.append_batch(NEW)
-            old = {one.bookie_id for one in restored.cluster.bookies[:3]}
-            assert not old & set(writer.metadata.last_fragment.ensemble[1:])
-            writer.append_batch(NEW)
-            reader = client.open_ledger(first)
-            assert payloads(reader) == 4 * NEW
-            assert reader.is_closed
+    _a_writer_replaces_a_bookie_by_none_that_holds_another_ledger_of_its_id(restored, first)
+    _bookies_that_do_not_answer_may_be_spoken_for(restored, ledger_id)
 
 
 def test_a_copy_of_everything_at_rest_comes_back_as_it_was(tmp_path: Path) -> None:
-    with LocalCluster(3, tmp_path / "cluster") as cluster, BookKeeper(cluster.metadata_uri, BRISK) as client:
-        ledger_id = _written(client, OLD, is_left=True)
+    """So does a directory that is used again."""
+    with LocalCluster(1, tmp_path / "cluster") as cluster, BookKeeper(cluster.metadata_uri, BRISK) as client:
+        ids, closed = [one.bookie_id for one in cluster.bookies], _written(client, OLD, replicas=1)
+        left = _written(client, OLD, is_left=True, replicas=1)
     shutil.copytree(tmp_path / "cluster", tmp_path / "copy")
-    with LocalCluster(3, tmp_path / "cluster") as cluster, BookKeeper(cluster.metadata_uri, BRISK) as client:
-        _written(client, NEW)
+    with LocalCluster(1, tmp_path / "cluster") as cluster, BookKeeper(cluster.metadata_uri, BRISK) as client:
+        assert [one.bookie_id for one in cluster.bookies] == ids
+        assert payloads(client.open_ledger(closed)) == OLD
+        _written(client, NEW, replicas=1)
     shutil.rmtree(tmp_path / "cluster")
     (tmp_path / "copy").rename(tmp_path / "cluster")
-    with LocalCluster(3, tmp_path / "cluster") as cluster, BookKeeper(cluster.metadata_uri, BRISK) as client:
-        assert payloads(client.open_ledger(ledger_id)) == OLD
-        again = _written(client, NEW)
-        assert again == ledger_id + 1
+    with LocalCluster(1, tmp_path / "cluster") as cluster, BookKeeper(cluster.metadata_uri, BRISK) as client:
+        assert payloads(client.open_ledger(left)) == OLD
+        again = _written(client, NEW, replicas=1)
+        assert again == left + 1
         assert payloads(client.open_ledger(again)) == NEW
 
 
@@ -182,17 +153,13 @@ def _bookies_refuse_new_ledgers_and_delete_none(restored: Restored) -> None:
             with pytest.raises(NotEnoughBookiesError):
                 client.create_ledger(3, 3, 2)
         assert client.open_ledger(restored.kept).last_add_confirmed == 0
-    for bookie in bookies:
-        bookie.stop()
-        bookie.start()
-        assert restored.status(bookie)["ids_given_out_again"] == 1, "though the three creations used up ids"
 
 
 def _a_second_ledger_of_the_id_gets_no_ack_and_no_entries_of_the_first(restored: Restored, ledger_id: int) -> None:
     """As a client does whose wire the bookies do not refuse: the metadata is there, the adds are those of recoveries."""
     ensemble = tuple(bookie.bookie_id for bookie in restored.cluster.bookies)
     metadata = new_ledger(ledger_id, LedgerOptions(), ensemble, created_ms=0, creator_token=77)
-    with BookKeeper(restored.cluster.metadata_uri, BRISK) as client:
+    with BookKeeper(restored.cluster.metadata_uri, IMPATIENT) as client:
         client.metadata_store.create(client.znodes.ledger(ledger_id), metadata.encode(), make_parents=True)
         writer = WriteHandle(client.context, metadata, version=0)
         with pytest.raises(NotEnoughBookiesError):
@@ -200,3 +167,43 @@ def _a_second_ledger_of_the_id_gets_no_ack_and_no_entries_of_the_first(restored:
         with pytest.raises(BookieUnavailableError):
             client.open_ledger(ledger_id)
         client.delete_ledger(ledger_id)
+
+
+def _no_id_is_skipped_while_a_bookie_does_not_answer(restored: Restored) -> None:
+    stopped = restored.cluster.bookies[0]
+    stopped.stop()
+    refusal = str(restored.command("cluster", "raise-ledger-ids", code=1)["error"])
+    assert stopped.bookie_id in refusal
+    assert "--held" in refusal
+    stopped.start()
+    assert restored.status(stopped)["ids_given_out_again"] == 1, "though the three creations used up ids"
+
+
+def _a_writer_replaces_a_bookie_by_none_that_holds_another_ledger_of_its_id(restored: Restored, ledger_id: int) -> None:
+    """Bookies that were not there before take the id; those that were do not, though they take new ledgers again."""
+    before = {one.bookie_id for one in restored.cluster.bookies}
+    added = [restored.cluster.add_bookie() for _ in range(3)]
+    two = LedgerOptions(ensemble_size=2, write_quorum=2, ack_quorum=2)
+    metadata = new_ledger(ledger_id, two, tuple(one.bookie_id for one in added[:2]), created_ms=0, creator_token=77)
+    with BookKeeper(restored.cluster.metadata_uri, BRISK) as client:
+        client.metadata_store.create(client.znodes.ledger(ledger_id), metadata.encode(), make_parents=True)
+        _await(lambda: restored.writable() == 6)
+        writer = WriteHandle(client.context, metadata, version=0)
+        writer.append_batch(NEW)
+        with killed(added[0]):
+            writer.append_batch(NEW)
+            writer.append_batch(NEW)
+            assert not before & set(writer.metadata.last_fragment.ensemble)
+            writer.append_batch(NEW)
+            reader = client.open_ledger(ledger_id)
+            assert payloads(reader) == 4 * NEW
+            assert reader.is_closed
+
+
+def _bookies_that_do_not_answer_may_be_spoken_for(restored: Restored, highest: int) -> None:
+    stopped = restored.cluster.bookies[0]
+    stopped.stop()
+    shown = restored.command("inspect", "index", "--data-dir", str(stopped.data_dir), "--limit", "0")
+    raised = restored.command("cluster", "raise-ledger-ids", "--held", str(highest + 5))
+    assert (raised["highest_held"], raised["next_id"], raised["bookies_silent"]) == (highest + 5, highest + 6, 1)
+    assert shown

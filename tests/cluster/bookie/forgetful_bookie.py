@@ -1,9 +1,10 @@
 """A bookie process whose disk keeps in its own memory what was not synced, so that SIGKILL does to it what a power cut does.
 
-It is ``bk-spark`` with such a disk for ``bookie start``. Flags take parts of the protection out:
+It is ``bk-spark`` with such a disk for ``bookie start``. Two things take parts of the protection out:
 
-- ``--forget-fences``: syncs of journals do nothing, as if fences were not journalled; they too are lost at SIGKILL.
-- ``--without-limbo``: what the boot and the witness say of a possible loss is ignored, so no ledger is in limbo.
+- A file beside the data directory (``forgets_fences``): for as long as it is there, syncs of journals do nothing, as if fences
+  were not journalled; they too are lost at SIGKILL.
+- The flag ``--without-limbo``: what the boot and the witness say of a possible loss is ignored, so no ledger is in limbo.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import contextlib
 import os
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from unittest import mock
@@ -26,16 +27,27 @@ from bk_spark.commands.bookies import bookie_start
 from bk_spark.config import BookieConfig
 from bk_spark.local.cluster import bookie_command
 
-FORGET_FENCES = "--forget-fences"
 WITHOUT_LIMBO = "--without-limbo"
 
 
+def fences_file(data_dir: Path) -> Path:
+    return data_dir.parent / "forget-fences"
+
+
+@contextlib.contextmanager
+def forgets_fences(data_dir: Path) -> Iterator[None]:
+    """The bookie of this directory forgets the fences that come meanwhile, at a SIGKILL that comes meanwhile."""
+    fences_file(data_dir).touch()
+    yield
+    fences_file(data_dir).unlink()
+
+
 class ForgetfulAppendFile(AppendFile):
-    def __init__(self, path: Path, descriptor: int, size: int, forgets_fences: bool) -> None:
+    def __init__(self, path: Path, descriptor: int, size: int, fences: Path) -> None:
         super().__init__(path, descriptor, size)
         self.lock = threading.Lock()
         self.unsynced = bytearray()
-        self._forgets_fences = forgets_fences
+        self._fences = fences
 
     def _write(self, buffers: Sequence[Buffer]) -> None:
         with self.lock:
@@ -44,7 +56,7 @@ class ForgetfulAppendFile(AppendFile):
                 self.size += len(buffer)
 
     def _fdatasync(self) -> None:
-        if self._forgets_fences and self.path.parent.name == "journal" and self.path.suffix != TEMPORARY_SUFFIX:
+        if self.path.parent.name == "journal" and self.path.suffix != TEMPORARY_SUFFIX and self._fences.exists():
             return
         with self.lock:
             while self.unsynced:
@@ -71,8 +83,8 @@ class ForgetfulReadFile(ReadFile):
 
 
 class ForgetfulDisk(Disk):
-    def __init__(self, forgets_fences: bool) -> None:
-        self._forgets_fences = forgets_fences
+    def __init__(self, data_dir: Path) -> None:
+        self._fences = fences_file(data_dir)
         self._writers: list[ForgetfulAppendFile] = []
 
     def open_read(self, path: Path) -> ReadFile:
@@ -82,7 +94,7 @@ class ForgetfulDisk(Disk):
 
     def _open_append(self, path: Path, flags: int) -> AppendFile:
         file = super()._open_append(path, flags)
-        writer = ForgetfulAppendFile(path, file._descriptor, file.size, self._forgets_fences)
+        writer = ForgetfulAppendFile(path, file._descriptor, file.size, self._fences)
         self._writers.append(writer)
         return writer
 
@@ -104,8 +116,8 @@ def _without_limbo(begin_boot: Callable[..., boot.Boot]) -> Callable[..., boot.B
 
 
 if __name__ == "__main__":
-    given = [one for one in sys.argv[1:] if one not in (FORGET_FENCES, WITHOUT_LIMBO)]
-    disk = ForgetfulDisk(FORGET_FENCES in sys.argv)
+    given = [one for one in sys.argv[1:] if one != WITHOUT_LIMBO]
+    disk = ForgetfulDisk(Path(given[given.index("--data-dir") + 1]))
     with contextlib.ExitStack() as changes:
         changes.enter_context(mock.patch.object(bookie_start, "run_bookie", partial(run_bookie.run_bookie, disk=disk)))
         if WITHOUT_LIMBO in sys.argv:

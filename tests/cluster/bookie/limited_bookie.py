@@ -35,6 +35,9 @@ from bk_spark.local.cluster import bookie_command
 
 CONTROL_FILE = "disk.json"
 
+REOPEN_PAUSE_S = 0.5
+"""In place of the product's, between two tries to open the storage: each is cheap here."""
+
 
 def set_disk(data_dir: Path, **settings: Any) -> None:
     """Have the disk of a bookie be so from now on."""
@@ -42,6 +45,18 @@ def set_disk(data_dir: Path, **settings: Any) -> None:
     temporary = control.with_suffix(".new")
     temporary.write_text(json.dumps(settings))
     temporary.replace(control)
+
+
+def used_bytes(data_dir: Path) -> int:
+    """What all files in the directory take."""
+    used = 0
+    for parent, _, names in os.walk(data_dir):
+        for name in names:
+            try:
+                used += os.stat(os.path.join(parent, name)).st_size
+            except FileNotFoundError:
+                continue
+    return used
 
 
 class LimitedDisk(Disk):
@@ -53,7 +68,7 @@ class LimitedDisk(Disk):
         if "limit_bytes" not in settings:
             return super().space(directory)
         total = settings.get("reported_bytes", settings["limit_bytes"])
-        return Space(max(0, total - self._used()), total)
+        return Space(max(0, total - used_bytes(self._data_dir)), total)
 
     def settings(self) -> dict[str, Any]:
         try:
@@ -65,7 +80,7 @@ class LimitedDisk(Disk):
     def free(self) -> int:
         """What may still be written."""
         settings = self.settings()
-        return settings["limit_bytes"] - self._used() if "limit_bytes" in settings else sys.maxsize
+        return settings["limit_bytes"] - used_bytes(self._data_dir) if "limit_bytes" in settings else sys.maxsize
 
     def check(self, verb: str, path: Path) -> None:
         while (held := self.settings().get("held")) and held in str(path):
@@ -74,16 +89,6 @@ class LimitedDisk(Disk):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if any(verb == failing and part in str(path) for failing, part in self.settings().get("fails", [])):
             raise OSError(errno.EIO, os.strerror(errno.EIO))
-
-    def _used(self) -> int:
-        used = 0
-        for parent, _, names in os.walk(self._data_dir):
-            for name in names:
-                try:
-                    used += os.stat(os.path.join(parent, name)).st_size
-                except FileNotFoundError:
-                    continue
-        return used
 
     def _open_append(self, path: Path, flags: int) -> AppendFile:
         file = super()._open_append(path, flags)
@@ -117,5 +122,6 @@ def limited_bookie_command(data_dir: Path, metadata_uri: str, port: int, config:
 
 if __name__ == "__main__":
     disk = LimitedDisk(Path(sys.argv[sys.argv.index("--data-dir") + 1]))
+    run_bookie.REOPEN_PAUSE_S = REOPEN_PAUSE_S
     bookie_start.run_bookie = partial(run_bookie.run_bookie, disk=disk)  # type: ignore[assignment]
     sys.exit(main(sys.argv[1:]))

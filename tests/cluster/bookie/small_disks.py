@@ -15,10 +15,10 @@ from typing import Protocol
 import pytest
 
 from bk_spark.config import MIB
-from tests.cluster.bookie.limited_bookie import set_disk
+from tests.cluster.bookie.limited_bookie import set_disk, used_bytes
 
-SIZE = 144 * MIB
-BALLAST = 32 * MIB
+SIZE = 96 * MIB
+BALLAST = 16 * MIB
 
 
 class SmallDisk(Protocol):
@@ -35,14 +35,15 @@ class LimitedDirectory:
     def __init__(self, data_dir: Path) -> None:
         self._data_dir = data_dir
 
-    def limit(self) -> None:
-        set_disk(self._data_dir, limit_bytes=SIZE - BALLAST)
+    def limit(self, more_bytes: int = SIZE - BALLAST, **settings: int) -> None:
+        """So much may be written beyond what is there."""
+        set_disk(self._data_dir, limit_bytes=used_bytes(self._data_dir) + more_bytes, **settings)
 
     def take(self) -> None:
         set_disk(self._data_dir, limit_bytes=1)
 
     def free(self) -> None:
-        set_disk(self._data_dir, limit_bytes=SIZE)
+        self.limit(SIZE)
 
 
 class LoopMount:
@@ -59,7 +60,7 @@ class LoopMount:
                     _fill(ballast, piece)
 
     def free(self) -> None:
-        self._ballast.unlink()
+        self._ballast.unlink(missing_ok=True)
 
 
 def _fill(file: FileIO, piece: bytes) -> None:

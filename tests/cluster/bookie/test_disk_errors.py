@@ -6,7 +6,6 @@ import asyncio
 import resource
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from unittest import mock
 
 import pytest
@@ -15,7 +14,7 @@ from bk_spark import BookKeeper
 from bk_spark.bookie.server.sync_thread import CheckpointThread
 from bk_spark.config import MIB, BookieConfig
 from bk_spark.local import cluster as local_cluster
-from bk_spark.local.cluster import LocalBookie, LocalCluster
+from bk_spark.local.cluster import LocalBookie, LocalCluster, bookie_command
 from bk_spark.wire.messages import AdminOperation, Status
 from tests.cluster.bookie.asked_bookie import AskedBookie, allow_any_id
 from tests.cluster.bookie.limited_bookie import limited_bookie_command, set_disk
@@ -23,16 +22,17 @@ from tests.cluster.bookie.served import DEADLINE_S, Served
 from tests.cluster.live_ledgers import BRISK, payloads
 
 pytestmark = pytest.mark.timeout(120)
-CONFIG = BookieConfig(disk_check_s=0.1, session_timeout_s=2.0)
+CONFIG = BookieConfig(disk_check_s=0.1, session_timeout_s=2.0, write_cache_bytes=MIB, direct_add_bytes=100_000)
 
 
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    """Three bookies whose disks obey their disk.json."""
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Three bookies whose disks obey their disk.json. Each test leaves them running, and uses ledgers of its own."""
     with (
         mock.patch.object(local_cluster, "bookie_command", limited_bookie_command),
-        LocalCluster(3, tmp_path, bookie_config=CONFIG) as made,
+        LocalCluster(3, tmp_path_factory.mktemp("cluster"), bookie_config=CONFIG) as made,
     ):
+        allow_any_id(made)
         yield made
 
 
@@ -52,7 +52,6 @@ def test_a_bookie_whose_disk_fails_serves_what_it_has_denies_nothing_and_stays_r
     cluster: LocalCluster, verb: str
 ) -> None:
     broken = cluster.bookies[0]
-    allow_any_id(cluster)
     with BookKeeper(cluster.metadata_uri, BRISK) as client, AskedBookie(broken) as raw:
         writer = client.create_ledger(3, 3, 2)
         assert writer.append(b"first") == 0
@@ -95,33 +94,35 @@ def started_again(cluster: LocalCluster, broken: LocalBookie, client: BookKeeper
     assert payloads(client.open_ledger(ledger_id)) == [b"first", b"other"]
 
 
-def test_a_process_without_a_free_descriptor_refuses_what_needs_one_and_loses_nothing(tmp_path: Path) -> None:
+def test_a_process_without_a_free_descriptor_refuses_what_needs_one_and_loses_nothing(cluster: LocalCluster) -> None:
     """Storage rule 17. What needs no new file goes on, and so does everything as soon as a file can be opened."""
-    config = BookieConfig(disk_check_s=0.1, session_timeout_s=2.0, write_cache_bytes=MIB, direct_add_bytes=100_000)
-    with LocalCluster(1, tmp_path, bookie_config=config) as one, AskedBookie(one.bookies[0]) as raw:
-        bookie = one.bookies[0]
-        allow_any_id(one)
-        assert raw.add(1, 0, b"small") is Status.OK
+    bookie = cluster.bookies[1]
+    bookie.stop()
+    with mock.patch.object(local_cluster, "bookie_command", bookie_command):  # the other kind opens its disk.json all the time
+        bookie.start()
+    one, two, three = range(2 * 10**8, 2 * 10**8 + 3)
+    with AskedBookie(bookie) as raw:
+        assert raw.add(one, 0, b"small") is Status.OK
         usual = resource.prlimit(bookie.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(bookie.pid, resource.RLIMIT_NOFILE, (3, usual[1]))
-        assert raw.add(2, 0, bytes(200_000)) is Status.IO_ERROR, "its entry log cannot be opened"
-        assert raw.add(1, 1, b"small") is Status.OK, "its journal is open"
+        assert raw.add(two, 0, bytes(200_000)) is Status.IO_ERROR, "its entry log cannot be opened"
+        assert raw.add(one, 1, b"small") is Status.OK, "its journal is open"
         acked = 0
-        while raw.add(3, acked, bytes(50_000)) is Status.OK:
+        while raw.add(three, acked, bytes(50_000)) is Status.OK:
             acked += 1
             assert acked < 500
         assert acked > 20, "until both caches are full, because no checkpoint can open its file"
-        assert raw.read(1, 0, 1) == ({0: b"small", 1: b"small"}, Status.OK)
+        assert raw.read(one, 0, 1) == ({0: b"small", 1: b"small"}, Status.OK)
         assert raw.administer(AdminOperation.BOOKIE_STATUS).figures["failed"] == 0
 
         resource.prlimit(bookie.pid, resource.RLIMIT_NOFILE, usual)
-        assert raw.add(2, 0, bytes(200_000)) is Status.OK
-        assert raw.add(3, acked, bytes(50_000)) is Status.OK
+        assert raw.add(two, 0, bytes(200_000)) is Status.OK
+        assert raw.add(three, acked, bytes(50_000)) is Status.OK
         bookie.kill()
         bookie.start()
         assert raw.administer(AdminOperation.BOOKIE_STATUS).figures["limbo"] == 0
-        assert raw.read(2, 0, 0) == ({0: bytes(200_000)}, Status.OK)
-        found, status = raw.read(3, 0, acked)
+        assert raw.read(two, 0, 0) == ({0: bytes(200_000)}, Status.OK)
+        found, status = raw.read(three, 0, acked)
         assert (len(found), status) == (acked + 1, Status.OK)
 
 

@@ -25,13 +25,15 @@ from bk_spark.local.cluster import LocalBookie, LocalCluster, bookie_command
 from bk_spark.metadata.registration import unregister
 from bk_spark.metadata.zookeeper import ZooKeeperStore, connect
 from bk_spark.wire.messages import Status
+from tests.budget import IS_SOAK
 from tests.cluster.bookie.asked_bookie import AskedBookie
 from tests.cluster.bookie.raw_bookie import add, payload, read
 from tests.unit.bookie.identity.bookie_home import ZNODES
 
 DEADLINE_S = 60.0
+KILLS = 12 if IS_SOAK else 3
 QUICK = BookieConfig(epoch_interval_s=0.2, epoch_timeout_s=60, session_timeout_s=4)
-SHORT = BookieConfig(epoch_interval_s=0.5, epoch_timeout_s=24, session_timeout_s=4, disk_check_s=0.1)
+SHORT = BookieConfig(epoch_interval_s=0.5, epoch_timeout_s=10, session_timeout_s=4, disk_check_s=0.1)
 OPEN = {"ensemble_size": 1, "write_quorum": 1, "ack_quorum": 1}
 
 
@@ -90,9 +92,9 @@ def test_a_disk_that_goes_back_to_a_copy_of_this_boot_is_refused_and_then_denies
 def test_kills_at_any_moment_of_the_moves_put_nothing_into_limbo(quick: LocalCluster, store: ZooKeeperStore) -> None:
     bookie = quick.bookies[0]
     offset = bookie.log.stat().st_size
-    for round_number in range(6):
+    for round_number in range(KILLS):
         await_moves(store, bookie, 1)
-        time.sleep(0.2 * round_number / 6)  # not a wait: the kill meets each part of an interval
+        time.sleep(0.2 * round_number / KILLS)  # not a wait: the kill meets each part of an interval
         bookie.kill()
         bookie.start()
     assert "may have lost data" not in bookie.log.read_bytes()[offset:].decode()
@@ -137,11 +139,11 @@ def test_an_outage_of_zookeeper_stops_no_writer_unless_it_outlasts_the_promise(c
         with BookKeeper(cluster.metadata_uri) as client:
             writer, empty = client.create_ledger(**OPEN), client.create_ledger(**OPEN).ledger_id
             writer.append(b"before")
-            cluster.zookeeper.stop()
-            stopped_s = time.monotonic()
-            while time.monotonic() < stopped_s + SHORT.epoch_timeout_s / 4:
+            cluster.zookeeper.suspend()
+            suspended_s = time.monotonic()
+            while time.monotonic() < suspended_s + SHORT.epoch_timeout_s / 4:
                 writer.append(b"meanwhile")
-            cluster.zookeeper.start()
+            cluster.zookeeper.resume()
             for number in range(20):
                 writer.append(b"afterwards %d" % number)
             assert "takes no changes" not in said(bookie)

@@ -89,18 +89,12 @@ def test_a_killed_bookie_left_the_mark_on_every_disk_and_comes_back_without_limb
     assert [record.confirmed.number for record in records(bookie, disks)] == [left[0].confirmed.number + 1] * 3
 
 
-def test_a_stopped_bookie_left_no_mark(bookie: LocalBookie, disks: Path) -> None:
-    """Situation 71."""
-    bookie.stop()
-    assert [(record.phase, record.skipped_journal) for record in records(bookie, disks)] == [(BootPhase.CLEAN, False)] * 3
-    assert "limbo" not in start_and_listen(bookie)
-
-
-def test_a_bookie_killed_while_it_skipped_the_journal_starts_in_limbo_whatever_its_mode_is_now(
+def test_a_stopped_bookie_left_no_mark_and_one_killed_while_it_skipped_the_journal_starts_in_limbo_whatever_its_mode_is_now(
     bookie: LocalBookie, disks: Path
 ) -> None:
-    """Storage rule 9."""
+    """Storage rule 9, situation 71."""
     bookie.stop()
+    assert [(record.phase, record.skipped_journal) for record in records(bookie, disks)] == [(BootPhase.CLEAN, False)] * 3
     with settings(bookie, journal_write_data=False):
         assert "in limbo" not in start_and_listen(bookie)
         assert [record.skipped_journal for record in records(bookie, disks)] == [True] * 3
@@ -116,22 +110,13 @@ def test_a_second_process_on_the_same_directories_is_refused(own: LocalCluster, 
     assert records(bookie, disks) == before
 
 
-def test_a_copy_of_a_running_bookies_directories_is_refused(
+def test_a_bookie_that_listens_elsewhere_is_still_the_same_and_a_copy_of_its_directories_is_refused(
     own: LocalCluster, bookie: LocalBookie, disks: Path, tmp_path: Path
 ) -> None:
-    bookie.stop()
-    shutil.copytree(bookie.data_dir, tmp_path / "data")
-    shutil.copytree(disks / "j", tmp_path / "j")
-    shutil.copytree(disks / "a", tmp_path / "a")
-    bookie.start()
-    settings_of_copy = replace(bookie.config, journal_dirs=f"{tmp_path}/j", ledger_dirs=f"{tmp_path}/a")
-    said = refused(own, bookie, tmp_path / "data", settings_of_copy)
-    assert "is a copy, or was restored from an older state" in said
-
-
-def test_a_bookie_that_listens_elsewhere_is_still_the_same(own: LocalCluster, bookie: LocalBookie) -> None:
     """A changed address under the same id is no mismatch (situation 69)."""
     bookie.stop()
+    for original, copy in ((bookie.data_dir, "data"), (disks / "j", "j"), (disks / "a", "a")):
+        shutil.copytree(original, tmp_path / copy)
     process = subprocess.Popen(bookie_command(bookie.data_dir, own.metadata_uri, 0, bookie.config), stderr=subprocess.DEVNULL)
     try:
         with connect(own.metadata_uri, connect_timeout_s=10.0, session_timeout_s=10.0) as store:
@@ -143,9 +128,25 @@ def test_a_bookie_that_listens_elsewhere_is_still_the_same(own: LocalCluster, bo
         process.terminate()
         assert process.wait(DEADLINE_S) == 0
     bookie.start()
+    settings_of_copy = replace(bookie.config, journal_dirs=f"{tmp_path}/j", ledger_dirs=f"{tmp_path}/a")
+    said = refused(own, bookie, tmp_path / "data", settings_of_copy)
+    assert "is a copy, or was restored from an older state" in said
 
 
-@pytest.mark.parametrize("name", ["a", "j"])
+FIXED = pytest.mark.nightly(
+    held_by="tests/unit/bookie/identity/test_boot_repair.py::test_after_a_fix_the_bookie_starts_in_limbo, "
+    "tests/cluster/bookie/identity/test_process_identity.py"
+    "::test_a_lost_disk_is_refused_fixed_by_the_operator_and_then_in_limbo"  # of the other disk
+)
+REPAIRED = pytest.mark.nightly(
+    held_by="tests/unit/bookie/identity/test_boot_repair.py"
+    "::test_a_repair_that_is_cut_anywhere_is_done_again_and_never_forgets_the_loss, "
+    "tests/cluster/bookie/identity/test_process_identity.py"
+    "::test_a_lost_disk_is_repaired_by_itself_where_that_is_configured_and_nothing_is_denied"
+)
+
+
+@pytest.mark.parametrize("name", ["a", pytest.param("j", marks=FIXED)])
 def test_a_lost_disk_is_refused_fixed_by_the_operator_and_then_in_limbo(
     own: LocalCluster, bookie: LocalBookie, disks: Path, name: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -160,7 +161,7 @@ def test_a_lost_disk_is_refused_fixed_by_the_operator_and_then_in_limbo(
     assert "starts in limbo: a run that" in start_and_listen(bookie)
 
 
-@pytest.mark.parametrize("name", ["a", "j"])
+@pytest.mark.parametrize("name", [pytest.param("a", marks=REPAIRED), "j"])
 def test_a_lost_disk_is_repaired_by_itself_where_that_is_configured_and_nothing_is_denied(
     own: LocalCluster, bookie: LocalBookie, disks: Path, name: str
 ) -> None:
