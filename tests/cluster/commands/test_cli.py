@@ -390,6 +390,9 @@ def test_doctor_names_a_package_that_hides_the_format(
     assert "bk_spark.register(spark)" in captured.out
 
 
+@pytest.mark.nightly(
+    held_by="tests/cluster/local/test_directories.py::test_a_bookie_of_the_command_that_dies_is_named_and_started_again"
+)
 def test_local_runs_a_cluster_until_it_is_told_to_stop() -> None:
     command = [sys.executable, "-m", "bk_spark.cli", "local", "--bookies", "1", "--json"]
     buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
@@ -500,8 +503,8 @@ def test_rebuild_index_is_refused_while_the_bookie_runs(capsys: pytest.CaptureFi
 
 def test_a_bookie_whose_index_was_lost_and_rebuilt_comes_back_through_limbo(capsys: pytest.CaptureFixture[str]) -> None:
     """Storage rule 13, with real processes: what it kept is served, and it settles itself with the other replicas."""
-    with LocalCluster(bookies=3) as cluster, BookKeeper(cluster.metadata_uri) as client:
-        with client.create_ledger() as writer:
+    with LocalCluster(bookies=2) as cluster, BookKeeper(cluster.metadata_uri) as client:
+        with client.create_ledger(2, 2, 2) as writer:
             writer.append_batch([b"one", b"two"])
         data_dir = str(_data_dir(cluster))
         bookie, *others = cluster.bookies

@@ -11,6 +11,7 @@ import pytest
 
 from bk_spark.cli import main
 from bk_spark.commands.output import ProgressBar
+from bk_spark.datasource.jobs import spark_job
 from tests.checkout import ROOT
 from tests.cluster.small_commits import entry_ledgers, one_row_commits
 
@@ -106,13 +107,25 @@ def test_recover_closes_what_a_writer_left_open(run, client, log, capsys):
     assert listed(client, log) == [writer.ledger_id]
 
 
+@pytest.mark.nightly(
+    held_by="tests/spark/jobs/test_compact_command.py::test_the_command_compacts_a_log_with_spark_and_says_what_it_did, "
+    "tests/spark/jobs/test_compact_command.py::test_a_session_of_a_command_is_ended_unless_it_was_there_before"
+)
 @pytest.mark.timeout(240)
-def test_compact_runs_spark_by_itself_and_says_what_it_did(run, fails, client, cluster, log):
+def test_compact_runs_spark_by_itself_and_says_what_it_did(run, client, cluster, log):
     one_row_commits(client, log, 0, 4)
     record = compact(cluster, log, "--master", "local[1]", "--target-bytes", "1m")
     assert (record["commits"], record["removed_ledgers"], record["added_ledgers"], record["rows"]) == (1, 4, 1, 4)
     [shown] = run("log", "show", log)
     assert (shown["commits"][-1]["kind"], shown["rows"]) == ("compact", 4)
+
+
+def test_compact_refuses_what_is_wrong_before_spark_starts(fails, client, log, monkeypatch):
+    def started(*_, **__):
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(spark_job, "session", started)
+    one_row_commits(client, log, 0, 1)
     assert "there is no log 'nothing'" in fails(1, "log", "compact", "nothing")
     assert "not a size" in fails(2, "log", "compact", log, "--target-bytes", "x")
     assert "1 byte at least" in fails(2, "log", "compact", log, "--target-bytes", "0")

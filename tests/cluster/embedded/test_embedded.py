@@ -18,6 +18,7 @@ from typing import ClassVar, cast
 
 import pytest
 
+import bk_spark
 from bk_spark import BookKeeper, ConfigError
 from bk_spark.embedded import join, users
 from bk_spark.embedded.turn import TURN_FILE
@@ -25,15 +26,19 @@ from bk_spark.errors import ProcessFailedError
 from bk_spark.local import embedded_host, repair
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.local.refusals import RefusedBookie
+from tests.checkout import ROOT
 
 DEADLINE_S = 60.0
+
+ONE = (1, 1, 1)
+"""Ensemble size, write quorum, ack quorum. By default they are those of a cluster of three bookies."""
 
 USER = """\
 import sys
 from bk_spark import BookKeeper
 with BookKeeper("embedded:" + sys.argv[1]) as bookkeeper:
     if len(sys.argv) > 2:
-        with bookkeeper.create_ledger() as writer:
+        with bookkeeper.create_ledger(*map(int, sys.argv[3:])) as writer:
             writer.append(sys.argv[2].encode())
     for ledger_id in [] if len(sys.argv) > 2 else bookkeeper.list_ledgers():
         with bookkeeper.open_ledger(ledger_id) as reader:
@@ -47,9 +52,10 @@ with BookKeeper("embedded:" + sys.argv[1]) as bookkeeper:
 class User:
     """A program that uses the cluster until its input ends."""
 
-    def __init__(self, directory: Path, *words: str) -> None:
-        command = [sys.executable, "-c", USER, str(directory), *words]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def __init__(self, package: Path, directory: Path, *words: object) -> None:
+        command = [sys.executable, "-P", "-c", USER, str(directory), *map(str, words)]
+        environment = {**os.environ, "PYTHONPATH": str(package)}
+        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
         assert self.process.stdout is not None
 
     def said(self) -> list[str]:
@@ -68,18 +74,70 @@ class User:
         self.process.wait(60)
 
 
+@pytest.fixture(scope="module")
+def quick(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder to import ``bk_spark`` from whose hosts run one bookie, and end soon after their last user."""
+    folder = tmp_path_factory.mktemp("quick")
+    ignored = shutil.ignore_patterns("*.pyc.*")  # which other processes are writing
+    shutil.copytree(Path(bk_spark.__file__).parent, folder / "bk_spark", ignore=ignored)
+    host = folder / "bk_spark/local/embedded_host.py"
+    text = host.read_text()
+    for shipped, smaller in (("\nBOOKIES = 3\n", "\nBOOKIES = 1\n"), ("\nLINGER_S = 5.0\n", "\nLINGER_S = 0.5\n")):
+        assert text.count(shipped) == 1
+        text = text.replace(shipped, smaller)
+    host.write_text(text)
+    return folder
+
+
 @pytest.fixture
-def start_user(tmp_path: Path) -> Iterator[Callable[..., User]]:
+def start_user(quick: Path) -> Iterator[Callable[..., User]]:
     users: list[User] = []
 
-    def start(*words: str) -> User:
-        users.append(User(tmp_path / "data", *words))
+    def start(directory: Path, *words: object, package: Path = quick) -> User:
+        users.append(User(package, directory, *words))
         return users[-1]
 
     yield start
     for user in users:
         user.end()
-    wait_until(lambda: not processes_in(tmp_path / "data"))
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Iterator[Path]:
+    """A directory of one test."""
+    yield tmp_path / "data"
+    end_hosts(tmp_path / "data")
+
+
+@pytest.fixture(scope="module")
+def shared(quick: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A directory that this process uses, with whatever words are in it. Each test leaves it served, by one host."""
+    directory = tmp_path_factory.mktemp("shared") / "data"
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(join, "__file__", str(quick / "bk_spark/embedded/join.py"))  # which is where the host comes from
+        add(directory, "first")
+        yield directory
+    end_hosts(directory)
+
+
+def add(directory: Path, word: str) -> None:
+    """By this process, which is a user from then on."""
+    with BookKeeper(f"embedded:{directory}") as bookkeeper, bookkeeper.create_ledger(*ONE) as writer:
+        writer.append(word.encode())
+
+
+def joined_to(directory: Path) -> join._Joined:
+    """The connection of this process to the directory's host."""
+    status = directory.stat()
+    return join._joined[(status.st_dev, status.st_ino)]
+
+
+def end_hosts(directory: Path) -> None:
+    """At once: with its host all of a cluster is killed."""
+    for pid in hosts_of(directory):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not processes_in(directory))
 
 
 def processes_in(directory: Path) -> list[int]:
@@ -102,6 +160,14 @@ def wait_until(condition: Callable[[], bool]) -> None:
         time.sleep(0.05)
 
 
+def look_until(present: users.Users, condition: Callable[[], bool]) -> None:
+    """A look waits for whoever comes or goes."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline_s
+        present.look()
+
+
 def host_pid(directory: Path) -> int:
     """Of the one host, once others that began with it have found it and ended."""
     wait_until(lambda: len(hosts_of(directory)) == 1)
@@ -116,38 +182,31 @@ def hosts_of(directory: Path) -> list[int]:
     return found
 
 
-def test_data_stays_after_the_last_user_and_is_served_to_the_next(start_user: Callable[..., User], tmp_path: Path) -> None:
-    first = start_user("apple")
+def test_data_stays_after_the_last_user_and_is_served_to_the_next_and_a_killed_one_keeps_nothing_running(
+    data: Path, start_user: Callable[..., User]
+) -> None:
+    first = start_user(data, "apple", package=ROOT)
     first.said()
+    assert len(processes_in(data)) == 5
     first.end()
-    wait_until(lambda: not processes_in(tmp_path / "data"))
-    assert start_user().said() == ["apple"]
+    wait_until(lambda: not processes_in(data))
+    second = start_user(data)
+    assert second.said() == ["apple"]
+    second.process.kill()
+    wait_until(lambda: not processes_in(data))
 
 
-def test_processes_that_begin_at_the_same_moment_share_one_cluster(start_user: Callable[..., User], tmp_path: Path) -> None:
-    users = [start_user(word) for word in ("apple", "pear", "plum")]
+def test_processes_that_begin_at_the_same_moment_share_one_cluster_that_serves_as_long_as_one_of_them_is_left(
+    data: Path, start_user: Callable[..., User]
+) -> None:
+    users = [start_user(data, word, *ONE) for word in ("apple", "pear", "plum")]
     for user in users:
         user.said()
-    assert host_pid(tmp_path / "data")
-    assert sorted(start_user().said()) == ["apple", "pear", "plum"]
-
-
-def test_a_killed_user_keeps_nothing_running(start_user: Callable[..., User], tmp_path: Path) -> None:
-    user = start_user("apple")
-    user.said()
-    user.process.kill()
-    wait_until(lambda: not processes_in(tmp_path / "data"))
-
-
-def test_the_cluster_serves_as_long_as_one_user_is_left(start_user: Callable[..., User], tmp_path: Path) -> None:
-    first = start_user("apple")
-    first.said()
-    assert start_user().said() == ["apple"]
-    serving = host_pid(tmp_path / "data")
-    first.end()
-    third = start_user("pear")
-    third.said()
-    assert host_pid(tmp_path / "data") == serving
+    serving = host_pid(data)
+    for user in users[:2]:
+        user.end()
+    assert sorted(start_user(data).said()) == ["apple", "pear", "plum"]
+    assert host_pid(data) == serving
 
 
 @pytest.fixture
@@ -160,19 +219,14 @@ def test_a_process_that_a_user_named_is_one_until_it_ends(listener: socket.socke
     """Spark's Python processes end long before its JVM does."""
     with subprocess.Popen(["sleep", "600"]) as named:
         present = users.Users(listener, "token", lambda: True)
-
-        def seen() -> users.Users:
-            present.look()
-            return present
-
         with socket.create_connection(listener.getsockname()) as user:
-            wait_until(lambda: bool(seen()))
+            look_until(present, lambda: bool(present))
             user.sendall(f"{named.pid}\n12345678901234567890\nnonsense\n".encode())
-            wait_until(lambda: bool(seen().processes))
-        wait_until(lambda: not seen().connections)
+            look_until(present, lambda: bool(present.processes))
+        look_until(present, lambda: not present.connections)
         assert present
         named.kill()
-        wait_until(lambda: not seen())
+        look_until(present, lambda: not present)
 
 
 def test_a_user_too_many_is_told_so_at_once_and_the_next_one_has_the_place_of_one_that_left(
@@ -184,15 +238,15 @@ def test_a_user_too_many_is_told_so_at_once_and_the_next_one_has_the_place_of_on
     (tmp_path / "embedded.json").write_text(json.dumps({**state, "directory": [status.st_dev, status.st_ino]}))
     with ExitStack() as held, ThreadPoolExecutor() as threads:
         first, *_ = [held.enter_context(socket.create_connection(listener.getsockname())) for _ in range(users.MAX_USERS)]
-        wait_until(lambda: present.look() or len(present.connections) == users.MAX_USERS)
+        look_until(present, lambda: len(present.connections) == users.MAX_USERS)
         one_more = threads.submit(join.greeted, tmp_path)
-        wait_until(lambda: present.look() or one_more.done())
+        look_until(present, one_more.done)
         with pytest.raises(ConfigError, match="its cluster has 256 users, as many as it takes"):
             one_more.result()
         first.close()
-        wait_until(lambda: present.look() or len(present.connections) < users.MAX_USERS)
+        look_until(present, lambda: len(present.connections) < users.MAX_USERS)
         next_one = threads.submit(join.greeted, tmp_path)
-        wait_until(lambda: present.look() or next_one.done())
+        look_until(present, next_one.done)
         joined = next_one.result()
         assert joined is not None
         joined.connection.close()
@@ -215,7 +269,7 @@ def test_a_state_file_is_believed_only_of_its_own_directory_and_with_its_host(
     with ThreadPoolExecutor() as threads:
         for name in ("copy", "original"):
             found = threads.submit(join.greeted, tmp_path / name)
-            wait_until(lambda found=found: present.look() or found.done())
+            look_until(present, found.done)
             joined = found.result()
             is_believed = name == "original" and fault == "another directory"
             assert (joined is not None) == is_believed
@@ -223,63 +277,69 @@ def test_a_state_file_is_believed_only_of_its_own_directory_and_with_its_host(
                 joined.connection.close()
 
 
-def test_a_copy_of_a_directory_in_use_does_not_lead_to_the_original(start_user: Callable[..., User], tmp_path: Path) -> None:
-    start_user("apple").said()
-    shutil.copytree(tmp_path / "data", tmp_path / "copy")
+def test_a_copy_of_a_directory_in_use_does_not_lead_to_the_original(
+    start_user: Callable[..., User], shared: Path, tmp_path: Path
+) -> None:
+    add(shared, "in use")
+    shutil.copytree(shared, tmp_path / "copy")
     with pytest.raises(ConfigError, match="made while the original was in use"):
         BookKeeper(f"embedded:{tmp_path}/copy")
-    assert start_user().said() == ["apple"]
+    assert "in use" in start_user(shared).said()
 
 
-def test_a_directory_that_is_used_again_after_its_removal_is_a_new_one(start_user: Callable[..., User], tmp_path: Path) -> None:
-    old = start_user("apple")
-    old.said()
-    hosts = [host_pid(tmp_path / "data")]
-    shutil.rmtree(tmp_path / "data", ignore_errors=True)
-    start_user("pear").said()
-    wait_until(lambda: hosts[0] not in hosts_of(tmp_path / "data"))
-    old.end()
-    assert start_user().said() == ["pear"]
+def test_a_directory_that_is_used_again_after_its_removal_is_a_new_one(start_user: Callable[..., User], shared: Path) -> None:
+    add(shared, "of the removed one")
+    old = set(processes_in(shared))
+    shutil.rmtree(shared, ignore_errors=True)
+    start_user(shared, "of the new one", *ONE).said()
+    wait_until(lambda: not old & set(processes_in(shared)))
+    add(shared, "of it too")
+    assert start_user(shared).said() == ["of the new one", "of it too"]
 
 
-def test_a_directory_that_was_moved_in_use_is_joined_under_its_new_name(
-    start_user: Callable[..., User], tmp_path: Path
-) -> None:
-    start_user("apple").said()
-    serving = host_pid(tmp_path / "data")
-    (tmp_path / "data").rename(tmp_path / "moved")
-    uri = f"embedded:{tmp_path}/moved"
-    with BookKeeper(uri) as moved, BookKeeper(f"embedded:{tmp_path}/data") as other:
-        assert len(list(moved.list_ledgers())) == 1
+def test_a_directory_that_was_moved_in_use_is_joined_under_its_new_name(start_user: Callable[..., User], shared: Path) -> None:
+    add(shared, "moved")
+    serving, before = host_pid(shared), set(processes_in(shared))
+    moved = shared.with_name("moved")
+    shared.rename(moved)
+    with BookKeeper(f"embedded:{shared}") as other:
+        assert "moved" in start_user(moved).said()
         assert list(other.list_ledgers()) == []
-        assert len(hosts_of(tmp_path / "data")) == 2
-        assert json.loads((tmp_path / "moved/embedded.json").read_text())["pid"] == serving
-    os.kill(serving, signal.SIGTERM)  # this process lives on
-    os.kill(json.loads((tmp_path / "data/embedded.json").read_text())["pid"], signal.SIGTERM)
+        assert len(hosts_of(shared)) == 2
+        assert json.loads((moved / "embedded.json").read_text())["pid"] == serving
+    os.kill(json.loads((shared / "embedded.json").read_text())["pid"], signal.SIGKILL)
+    wait_until(lambda: set(processes_in(shared)) == before)
+    shutil.rmtree(shared)
+    moved.rename(shared)
 
 
-def test_after_a_killed_host_the_next_use_starts_another_one(start_user: Callable[..., User], tmp_path: Path) -> None:
-    start_user("apple").said()
-    os.kill(host_pid(tmp_path / "data"), signal.SIGKILL)
-    start_user("pear").said()
-    assert sorted(start_user().said()) == ["apple", "pear"]
+def test_after_a_killed_host_the_next_use_starts_another_one(start_user: Callable[..., User], shared: Path) -> None:
+    """Also by a process that had used the killed one."""
+    add(shared, "of the killed one")
+    joined, old = joined_to(shared), set(processes_in(shared))
+    os.kill(host_pid(shared), signal.SIGKILL)
+    wait_until(lambda: not joined.is_open)  # its sockets are closed after it has ended
+    add(shared, "of another one")
+    assert {"of the killed one", "of another one"} <= set(start_user(shared).said())
+    wait_until(lambda: not old & set(processes_in(shared)))
 
 
 @pytest.mark.parametrize("rest", [0, 1], ids=["ZooKeeper and every bookie", "one of them"])
 def test_what_was_killed_of_the_cluster_serves_again_to_the_next_user(
-    start_user: Callable[..., User], tmp_path: Path, rest: int
+    start_user: Callable[..., User], shared: Path, rest: int
 ) -> None:
-    start_user("apple").said()
-    directory = tmp_path / "data"
-    serving = host_pid(directory)
-    victims = [pid for pid in processes_in(directory) if pid != serving]
-    assert len(victims) == 4
+    before = f"before {rest} was left"
+    add(shared, before)
+    serving = host_pid(shared)
+    victims = [pid for pid in processes_in(shared) if pid != serving]
+    assert len(victims) == 2
     for pid in victims[:1] if rest else victims:
         os.kill(pid, signal.SIGKILL)
-    start_user("pear").said()
-    assert sorted(start_user().said()) == ["apple", "pear"]
-    assert host_pid(directory) == serving
-    assert len(processes_in(directory)) == 5
+    after = f"after {rest} was left"
+    start_user(shared, after, *ONE).said()
+    assert {before, after} <= set(start_user(shared).said())
+    assert host_pid(shared) == serving
+    assert len(processes_in(shared)) == 3
 
 
 def test_a_cluster_that_cannot_be_mended_is_tried_again_after_a_pause(
@@ -327,19 +387,6 @@ def test_a_bookie_that_refused_is_tried_again_once_its_cookie_changes_or_after_a
     monkeypatch.setattr(repair.time, "monotonic", lambda: later_s)
     mend()
     assert cluster.tried == [False, True, False, True]
-
-
-def test_a_process_whose_host_was_killed_starts_another_one_at_its_next_use(tmp_path: Path) -> None:
-    uri = f"embedded:{tmp_path}"
-    with BookKeeper(uri) as bookkeeper, bookkeeper.create_ledger() as writer:
-        writer.append(b"apple")
-    joined = join._joined[(tmp_path.stat().st_dev, tmp_path.stat().st_ino)]
-    os.kill(host_pid(tmp_path), signal.SIGKILL)
-    wait_until(lambda: not joined.is_open)  # its sockets are closed after it has ended
-    with BookKeeper(uri) as bookkeeper:
-        assert list(bookkeeper.list_ledgers()) == [writer.ledger_id]
-    os.kill(host_pid(tmp_path), signal.SIGTERM)  # this process lives on
-    wait_until(lambda: not processes_in(tmp_path))
 
 
 def test_a_directory_of_a_newer_version_is_named_with_it(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError, ProcessFailedError
 from bk_spark.local import cluster as local_cluster
 from bk_spark.local.cluster import LocalBookie, LocalCluster
-from bk_spark.local.process import LocalProcess
+from bk_spark.local.process import Keeper, LocalProcess
 from bk_spark.local.zookeeper_server import find_java, find_zookeeper_jars
 from bk_spark.metadata.registration import list_bookies, lookup
 from bk_spark.metadata.store import ANY_VERSION
@@ -44,32 +44,26 @@ def bookie(own: LocalCluster) -> LocalBookie:
 
 @pytest.fixture
 def store(own: LocalCluster) -> Iterator[ZooKeeperStore]:
-    with connect(own.metadata_uri, connect_timeout_s=10.0, session_timeout_s=10.0) as store:
+    with at(own.metadata_uri) as store:
         yield store
 
 
-def test_three_bookies_serve_when_the_constructor_returns() -> None:
-    with LocalCluster(bookies=3) as cluster:
-        assert parse_uri(cluster.metadata_uri) == (cluster.zookeeper.address, "/ledgers")
-        with connect(cluster.metadata_uri, connect_timeout_s=10.0, session_timeout_s=10.0) as store:
-            registered = {
-                (found.bookie_id, f"{found.address.host}:{found.address.port}") for found in list_bookies(store, ZNODES)
-            }
-        assert registered == {(bookie.bookie_id, bookie.address) for bookie in cluster.bookies}
-        assert all(accepts(bookie) for bookie in cluster.bookies)
-        assert len({bookie.data_dir for bookie in cluster.bookies}) == 3
-        pids = [process.pid for process in [cluster.zookeeper, *cluster.bookies]]
-        assert all(is_alive(pid) for pid in pids)
-    assert not any(is_alive(pid) for pid in pids)
-    assert not cluster.data_dir.exists()
-
-
-def test_a_killed_bookie_is_reaped_and_starts_again_under_its_id(bookie: LocalBookie, store: ZooKeeperStore) -> None:
+def test_a_killed_bookie_is_reaped_keeps_its_port_and_starts_again_under_its_id(
+    bookie: LocalBookie, store: ZooKeeperStore
+) -> None:
+    """Using it in the wrong state is refused by name."""
     first = bookie.pid
+    with pytest.raises(ConfigError, match=f"bookie-1 is running as process {first}: stop"):
+        bookie.start()
     bookie.kill()
     assert bookie.pid is None
     assert not is_alive(first)
     assert not accepts(bookie)
+    for call in (bookie.kill, bookie.stop, bookie.suspend, bookie.resume):
+        with pytest.raises(ConfigError, match="bookie-1 is not running: start"):
+            call()
+    with socket.socket() as other, pytest.raises(OSError, match="in use"):
+        other.bind(("127.0.0.1", bookie.port))
     bookie.start()
     assert bookie.pid not in (None, first)
     assert accepts(bookie)
@@ -117,8 +111,12 @@ def test_a_suspended_process_answers_nothing_that_is_asked_afterwards(own: Local
         assert states == {"T"}
 
 
-def test_a_stopped_bookie_leaves_the_list_at_once(bookie: LocalBookie, store: ZooKeeperStore) -> None:
+def test_a_stopped_bookie_leaves_the_list_at_once_also_one_that_is_suspended(
+    bookie: LocalBookie, store: ZooKeeperStore
+) -> None:
+    bookie.suspend()
     bookie.stop()
+    assert bookie.pid is None
     store.sync("/")
     assert lookup(store, ZNODES, bookie.bookie_id) is None
     bookie.start()
@@ -132,30 +130,6 @@ def test_a_suspended_bookie_lives_and_does_nothing_until_it_is_resumed(bookie: L
     until(lambda: state_of(bookie.pid) != "T")
 
 
-def test_a_suspended_bookie_can_be_stopped(bookie: LocalBookie) -> None:
-    bookie.suspend()
-    bookie.stop()
-    assert bookie.pid is None
-    bookie.start()
-
-
-def test_using_a_process_in_the_wrong_state_is_refused_by_name(bookie: LocalBookie) -> None:
-    with pytest.raises(ConfigError, match=f"bookie-1 is running as process {bookie.pid}: stop"):
-        bookie.start()
-    bookie.kill()
-    for call in (bookie.kill, bookie.stop, bookie.suspend, bookie.resume):
-        with pytest.raises(ConfigError, match="bookie-1 is not running: start"):
-            call()
-    bookie.start()
-
-
-def test_the_port_of_a_bookie_that_is_down_is_kept_from_others(bookie: LocalBookie) -> None:
-    bookie.kill()
-    with socket.socket() as other, pytest.raises(OSError, match="in use"):
-        other.bind(("127.0.0.1", bookie.port))
-    bookie.start()
-
-
 def test_a_bookie_can_be_added_and_has_a_new_id(own: LocalCluster, store: ZooKeeperStore) -> None:
     before = {bookie.bookie_id for bookie in own.bookies}
     added = own.add_bookie()
@@ -164,55 +138,64 @@ def test_a_bookie_can_be_added_and_has_a_new_id(own: LocalCluster, store: ZooKee
     assert lookup(store, ZNODES, added.bookie_id) is not None
 
 
-def test_a_bookie_that_may_not_start_is_reported_with_the_end_of_its_log(own: LocalCluster, store: ZooKeeperStore) -> None:
-    added = own.add_bookie()
-    added.stop()
-    cookie = store.get(ZNODES.cookie(added.bookie_id)).value
-    store.delete(ZNODES.cookie(added.bookie_id), ANY_VERSION)
+def test_a_bookie_that_may_not_start_is_reported_with_the_end_of_its_log(bookie: LocalBookie, store: ZooKeeperStore) -> None:
+    bookie.stop()
+    cookie = store.get(ZNODES.cookie(bookie.bookie_id)).value
+    store.delete(ZNODES.cookie(bookie.bookie_id), ANY_VERSION)
     with pytest.raises(ProcessFailedError, match=r"ended with exit status 1 before it was ready") as caught:
-        added.start()
-    assert f"{added.bookie_id} has no cookie" in str(caught.value)
-    assert str(added.log) in str(caught.value)
-    store.create(ZNODES.cookie(added.bookie_id), cookie)
-    added.start()
+        bookie.start()
+    assert f"{bookie.bookie_id} has no cookie" in str(caught.value)
+    assert str(bookie.log) in str(caught.value)
+    store.create(ZNODES.cookie(bookie.bookie_id), cookie)
+    bookie.start()
 
 
 def test_zookeeper_can_be_stopped_and_started_under_running_bookies(own: LocalCluster) -> None:
     own.zookeeper.stop()
     assert own.zookeeper.pid is None
     own.zookeeper.start()
-    with connect(own.metadata_uri, connect_timeout_s=10.0, session_timeout_s=10.0) as store:
+    with at(own.metadata_uri) as store:
         until(lambda: len(list_bookies(store, ZNODES)) == len(own.bookies))
 
 
-def test_a_directory_used_again_has_the_same_bookies_ports_and_metadata(tmp_path: Path) -> None:
-    with LocalCluster(bookies=1, data_dir=tmp_path) as cluster:
-        cluster.add_bookie()
-        before = [(bookie.bookie_id, bookie.address, bookie.data_dir) for bookie in cluster.bookies]
-        uri = cluster.metadata_uri
-        with connect(uri, connect_timeout_s=10.0, session_timeout_s=10.0) as store:
+def test_a_directory_used_again_has_the_same_bookies_metadata_and_ports_but_for_one_that_is_taken(tmp_path: Path) -> None:
+    with LocalCluster(bookies=1, data_dir=tmp_path, start_bookies=False) as cluster:
+        assert cluster.bookies[0].pid is None
+        added = cluster.add_bookie()
+        with at(cluster.metadata_uri) as store:
             store.create("/ledgers/mine", b"kept")
-    with LocalCluster(bookies=1, data_dir=str(tmp_path)) as cluster:
-        assert [(bookie.bookie_id, bookie.address, bookie.data_dir) for bookie in cluster.bookies] == before
-        assert cluster.metadata_uri == uri
-        with connect(uri, connect_timeout_s=10.0, session_timeout_s=10.0) as store:
+    kept = cluster.bookies[0]
+    with socket.create_server(("127.0.0.1", added.port)), LocalCluster(bookies=1, data_dir=str(tmp_path)) as again:
+        assert again.metadata_uri == cluster.metadata_uri
+        assert again.bookies[0].address == kept.address
+        assert (again.bookies[1].bookie_id, again.bookies[1].data_dir) == (added.bookie_id, added.data_dir)
+        assert again.bookies[1].port != added.port
+        assert len({bookie.bookie_id for bookie in again.bookies}) == 2
+        assert_serves_whole(again)
+        with at(again.metadata_uri) as store:
             assert store.get("/ledgers/mine").value == b"kept"
-            assert len(list_bookies(store, ZNODES)) == 2
+        pids = [process.pid for process in [again.zookeeper, *again.bookies]]
+    assert not any(is_alive(pid) for pid in pids)
 
 
-def test_a_taken_port_is_replaced_and_the_bookie_keeps_its_id(tmp_path: Path) -> None:
-    with LocalCluster(bookies=1, data_dir=tmp_path) as cluster:
-        bookie = cluster.bookies[0]
-    with socket.create_server(("127.0.0.1", bookie.port)), LocalCluster(bookies=1, data_dir=tmp_path) as cluster:
-        assert cluster.bookies[0].bookie_id == bookie.bookie_id
-        assert cluster.bookies[0].port != bookie.port
-        assert accepts(cluster.bookies[0])
+def assert_serves_whole(cluster: LocalCluster) -> None:
+    """As it has to when its constructor returns."""
+    assert parse_uri(cluster.metadata_uri) == (cluster.zookeeper.address, "/ledgers")
+    with at(cluster.metadata_uri) as store:
+        registered = {(found.bookie_id, f"{found.address.host}:{found.address.port}") for found in list_bookies(store, ZNODES)}
+    assert registered == {(bookie.bookie_id, bookie.address) for bookie in cluster.bookies}
+    assert all(accepts(bookie) for bookie in cluster.bookies)
+    assert len({bookie.data_dir for bookie in cluster.bookies}) == len(cluster.bookies)
+    assert all(is_alive(process.pid) for process in [cluster.zookeeper, *cluster.bookies])
 
 
-def test_a_directory_in_use_is_refused_and_free_after_close(tmp_path: Path) -> None:
-    with LocalCluster(bookies=0, data_dir=tmp_path), pytest.raises(ConfigError, match="another local cluster uses it"):
-        LocalCluster(bookies=0, data_dir=tmp_path)
-    LocalCluster(bookies=0, data_dir=tmp_path).close()
+def at(uri: str) -> ZooKeeperStore:
+    return connect(uri, connect_timeout_s=10.0, session_timeout_s=10.0)
+
+
+def test_a_directory_in_use_is_refused(own: LocalCluster) -> None:
+    with pytest.raises(ConfigError, match="another local cluster uses it"):
+        LocalCluster(bookies=0, data_dir=own.data_dir)
 
 
 def test_a_forked_child_does_not_keep_the_directory_in_use(tmp_path: Path) -> None:
@@ -225,10 +208,14 @@ def test_a_forked_child_does_not_keep_the_directory_in_use(tmp_path: Path) -> No
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=DEADLINE_S)
 
 
-def test_a_closed_cluster_and_its_processes_stay_closed(tmp_path: Path) -> None:
-    cluster = LocalCluster(bookies=0, data_dir=tmp_path)
+def test_a_closed_cluster_and_its_processes_stay_closed_and_a_temporary_directory_is_removed() -> None:
+    cluster = LocalCluster(bookies=0)
+    former = cluster.zookeeper.pid
+    assert is_alive(former)
     cluster.close()
     cluster.close()
+    assert not is_alive(former)
+    assert not cluster.data_dir.exists()
     with pytest.raises(ConfigError, match="closed: make a new LocalCluster"):
         cluster.add_bookie()
     with pytest.raises(ConfigError, match="closed: make a new LocalCluster"), cluster:
@@ -251,8 +238,8 @@ def test_a_state_file_of_a_newer_version_is_refused_and_nothing_is_left_running(
     (tmp_path / "cluster.json").write_text('{"vers')
     with pytest.raises(CorruptionError, match=r"cluster.json is damaged"):
         LocalCluster(bookies=0, data_dir=tmp_path)
-    (tmp_path / "cluster.json").unlink()
-    LocalCluster(bookies=0, data_dir=tmp_path).close()
+    with Keeper(tmp_path, temporary=False):  # which has what a cluster's processes would keep from it
+        pass
 
 
 def test_a_directory_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
@@ -303,28 +290,29 @@ OWNER = """
 import json, os, sys, threading, time
 from bk_spark.local.cluster import LocalCluster
 made = []
-starter = threading.Thread(target=lambda: made.append(LocalCluster(bookies=1)))
+starter = threading.Thread(target=lambda: made.append(LocalCluster(bookies=int(sys.argv[2]))))
 starter.start()
 starter.join()
 cluster = made[0]
-cluster.bookies[0].suspend()
+suspended = cluster.bookies[0] if cluster.bookies else cluster.zookeeper
+suspended.suspend()
 forked = os.fork() if sys.argv[1] == "forked" else 0
 if sys.argv[1] == "forked" and forked == 0:
     time.sleep(300)
-pids = [cluster.zookeeper.pid, cluster.bookies[0].pid, cluster._keeper._process.pid]
+pids = [cluster.zookeeper.pid, suspended.pid, cluster._keeper._process.pid]
 print(json.dumps([str(cluster.data_dir), pids, forked]), flush=True)
 sys.stdin.read()
 os._exit(0)
 """
 
 
-@pytest.mark.parametrize("end", ["killed", "forked", "exit"])
-def test_nothing_outlives_the_owner_however_it_ends(end: str) -> None:
+@pytest.mark.parametrize(("end", "bookies"), [("killed", 0), ("forked", 1), ("exit", 0)])
+def test_nothing_outlives_the_owner_however_it_ends(end: str, bookies: int) -> None:
     """SIGKILL; SIGKILL with a forked child that holds the pipe; exit without clean-up.
 
-    The bookie is suspended, and the cluster was started from a thread that has ended.
+    One process is suspended, and the cluster was started from a thread that has ended.
     """
-    owner = subprocess.Popen([sys.executable, "-c", OWNER, end], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, end, str(bookies)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     assert owner.stdin is not None
     assert owner.stdout is not None
     data_dir, pids, forked = json.loads(owner.stdout.readline())

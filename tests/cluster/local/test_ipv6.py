@@ -19,9 +19,10 @@ import pytest
 from bk_spark import BookKeeper
 from bk_spark.cli import main
 from bk_spark.config import ClientConfig
-from bk_spark.local.cluster import LocalCluster
 from bk_spark.local.security import Authority
+from bk_spark.local.zookeeper_server import LocalZooKeeper
 from bk_spark.metadata.registration import RegisteredBookie
+from bk_spark.metadata.zookeeper import parse_uri
 
 
 def has_ipv6() -> bool:
@@ -82,11 +83,20 @@ def bookie_at(host: str, uri: str, directory: Path, *more: str) -> Iterator[None
             process.terminate()
 
 
-def test_a_bookie_listens_at_an_ipv6_address_and_is_used_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def root(metadata_uri: str) -> str:
+    """Of a cluster without bookies."""
+    assert main(["cluster", "init", "--metadata", metadata_uri]) == 0
+    return parse_uri(metadata_uri)[1]
+
+
+def test_a_bookie_listens_at_an_ipv6_address_and_is_used_there(
+    zookeeper_server: LocalZooKeeper, root: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """With ZooKeeper at one, too, beside a server with a name that does not answer."""
-    with LocalCluster(bookies=0) as cluster, at_ipv6(cluster.zookeeper.port) as port:
-        uri = f"zk://[::1]:{port},127.0.0.1:{cluster.zookeeper.port}/ledgers"
-        with bookie_at("[::1]", f"zk://[0::1]:{port}/ledgers", tmp_path / "bookie"), BookKeeper(uri) as client:
+    with at_ipv6(zookeeper_server.port) as port:
+        uri = f"zk://[::1]:{port},127.0.0.1:{zookeeper_server.port}{root}"
+        with bookie_at("[::1]", f"zk://[0::1]:{port}{root}", tmp_path / "bookie"), BookKeeper(uri) as client:
             [bookie] = registered(client)
             assert bookie.address.host == "::1"
             assert bookie.address.http is not None
@@ -103,18 +113,19 @@ def test_a_bookie_listens_at_an_ipv6_address_and_is_used_there(tmp_path: Path, c
             assert (listed["address"], listed["answers"]) == (f"[::1]:{bookie.address.port}", True)
 
 
-def test_with_tls_a_bookies_certificate_must_name_its_ipv6_address(tmp_path: Path) -> None:
+def test_with_tls_a_bookies_certificate_must_name_its_ipv6_address(root: str, metadata_uri: str, tmp_path: Path) -> None:
     authority = Authority("of a test")
     authority.save(tmp_path / "ca.pem")
     authority.issue(tmp_path / "good.pem", hosts=["0:0:0:0:0:0:0:1"])
-    with LocalCluster(bookies=0) as cluster:
-        files = ("--tls-certificate", str(tmp_path / "good.pem"), "--tls-key", str(tmp_path / "good.key"))
-        client = ClientConfig(tls_ca=str(tmp_path / "ca.pem"))
-        uri = cluster.metadata_uri
-        with bookie_at("::1", uri, tmp_path / "bookie", *files), BookKeeper(uri, client) as bookkeeper:
-            assert registered(bookkeeper)
-            with bookkeeper.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1) as writer:
-                writer.append(b"small, over the second port")
-                writer.append(b"x" * 300_000)
-            with bookkeeper.open_ledger(writer.ledger_id) as reader:
-                assert reader.last_add_confirmed == 1
+    files = ("--tls-certificate", str(tmp_path / "good.pem"), "--tls-key", str(tmp_path / "good.key"))
+    client = ClientConfig(tls_ca=str(tmp_path / "ca.pem"))
+    with (
+        bookie_at("::1", metadata_uri, tmp_path / "bookie", *files),
+        BookKeeper(metadata_uri, client) as bookkeeper,
+    ):
+        assert registered(bookkeeper)
+        with bookkeeper.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1) as writer:
+            writer.append(b"small, over the second port")
+            writer.append(b"x" * 300_000)
+        with bookkeeper.open_ledger(writer.ledger_id) as reader:
+            assert reader.last_add_confirmed == 1

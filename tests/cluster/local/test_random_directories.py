@@ -14,6 +14,7 @@ from tests.soak.directories.model import Directory, is_sentence
 STEPS = 4
 
 
+@pytest.mark.nightly(held_by="tests/cluster/local/test_directories.py, tests/cluster/embedded/test_embedded.py")
 def test_rows_stay_with_their_directories_through_random_steps(tmp_path: Path) -> None:
     folder = tmp_path / "world"
     folder.mkdir()

@@ -48,7 +48,17 @@ def collect(client: BookKeeper, cluster: LocalCluster) -> int:
     return figures["ledgers_deleted"] - before
 
 
-@pytest.mark.parametrize("layout", LedgerLayout)
+LONG = pytest.param(
+    LedgerLayout.LONG_HIERARCHICAL,
+    marks=pytest.mark.nightly(
+        held_by="tests/cluster/metadata/test_clusters_of_each_layout.py::test_ledgers_and_logs_live_and_go_in_each_layout, "
+        "tests/cluster/metadata/test_ledger_ids.py, tests/unit/metadata/test_ledger_layout.py"
+    ),
+)
+"""The hierarchical layout has the long paths too, of ledgers with large ids."""
+
+
+@pytest.mark.parametrize("layout", [LedgerLayout.FLAT, LedgerLayout.HIERARCHICAL, LONG])
 def test_ledgers_and_logs_live_and_go_in_each_layout(layout: LedgerLayout, capsys: pytest.CaptureFixture[str]) -> None:
     """Created, written, listed, read after the bookie's restart, deleted, collected; protocol rule 44."""
     with LocalCluster(bookies=1, layout=layout) as cluster, BookKeeper(cluster.metadata_uri) as client:

@@ -179,59 +179,57 @@ def test_a_read_lasts_over_a_restart_of_the_server(own_server: LocalCluster, fra
     restart.join()
 
 
-def test_a_read_under_way_when_the_server_dies_is_asked_again(own_server: LocalCluster, fragile: ZooKeeperStore) -> None:
+def test_reads_under_way_when_the_server_dies_are_asked_again_and_a_create_is_unknown_and_not_repeated(
+    own_server: LocalCluster, fragile: ZooKeeperStore
+) -> None:
     fragile.ensure_path("/kept/child")
+    fragile.ensure_path("/once")
     own_server.zookeeper.suspend()
-    with ThreadPoolExecutor(2) as pool:
+    with ThreadPoolExecutor(3) as pool:
         one, many = pool.submit(fragile.children, "/kept"), pool.submit(fragile.get_many, ["/kept", "/absent"])
-        until(lambda: len(fragile._client._pending) >= 3)
+        create = pool.submit(fragile.create, "/once/a")
+        until(lambda: len(fragile._client._pending) >= 4)
         own_server.zookeeper.kill()
         own_server.zookeeper.start()
         assert one.result(DEADLINE_S) == ["child"]
         assert [found is None for found in many.result(DEADLINE_S)] == [False, True]
-
-
-def test_a_create_under_way_when_the_server_dies_is_unknown_and_not_repeated(
-    own_server: LocalCluster, fragile: ZooKeeperStore
-) -> None:
-    fragile.ensure_path("/once")
-    own_server.zookeeper.suspend()
-    with ThreadPoolExecutor(1) as pool:
-        create = pool.submit(fragile.create, "/once/a")
-        until(lambda: len(fragile._client._pending) >= 1)
-        own_server.zookeeper.kill()
-        own_server.zookeeper.start()
         with pytest.raises(MetadataUnavailableError, match="ConnectionLoss at /once/a"):
             create.result(DEADLINE_S)
     assert fragile.children("/once") == []
 
 
-def test_a_session_and_its_ephemeral_paths_outlive_a_restart_of_the_server(
+def test_a_session_with_its_ephemeral_paths_and_watches_outlives_a_restart_of_the_server(
     own_server: LocalCluster, fragile: ZooKeeperStore
 ) -> None:
+    """Its store tells the session, the server and since when, and watches report what changed meanwhile."""
     renewed: list[int] = []
     fragile.on_new_session(lambda: renewed.append(1))
     fragile.create("/mine", ephemeral=True)
-    own_server.zookeeper.stop()
-    own_server.zookeeper.start()
-    assert fragile.get("/mine").version == 0
-    assert renewed == []
-
-
-def test_a_store_tells_its_session_the_server_and_since_when(own_server: LocalCluster, fragile: ZooKeeperStore) -> None:
+    fragile.ensure_path("/watched")
+    changed, value_changed = threading.Event(), threading.Event()
+    fragile.watch_children("/watched", changed.set)
+    fragile.watch("/watched", value_changed.set)
     before, address = fragile.connection(), f"127.0.0.1:{own_server.zookeeper.port}"
     assert (before.servers, before.server) == ((address,), address)
     own_server.zookeeper.stop()
     until(lambda: not fragile.connection().server)
     until(lambda: not fragile.connection().session_id)
     assert fragile.connection().connected_s is None
+    until(lambda: not fragile.session.is_connected)
+    assert fragile.session.silent_s(fragile.session.changed_s + 5) == 5.0
     own_server.zookeeper.start()
-    assert fragile.get("/").version == 0
+    with connect(own_server.metadata_uri, connect_timeout_s=10.0, session_timeout_s=6.0) as other:
+        other.create("/watched/meanwhile")
+    assert changed.wait(DEADLINE_S)
+    assert value_changed.wait(DEADLINE_S)
+    until(lambda: fragile.children("/watched") == ["meanwhile"])
+    assert fragile.get("/mine").version == 0
     after = fragile.connection()
     assert (after.server, after.session_id) == (address, before.session_id)
     assert after.connected_s is not None
     assert after.session_s is not None
     assert after.connected_s < after.session_s
+    assert renewed == []
 
 
 def test_an_expired_session_is_reported_once_with_the_new_one_working(store: ZooKeeperStore, znodes: Znodes) -> None:
@@ -252,9 +250,7 @@ def test_an_expired_session_is_reported_once_with_the_new_one_working(store: Zoo
     assert renewals.acquire(timeout=DEADLINE_S)
 
 
-def test_a_store_tells_whether_it_is_connected_and_how_many_sessions_it_has_lost(
-    own_server: LocalCluster, fragile: ZooKeeperStore
-) -> None:
+def test_a_store_tells_whether_it_is_connected_and_how_many_sessions_it_has_lost(fragile: ZooKeeperStore) -> None:
     first = fragile.session
     assert (first.is_connected, first.lost, first.silent_s(first.changed_s + 5)) == (True, 0, 0.0)
     renewed = threading.Event()
@@ -263,13 +259,6 @@ def test_a_store_tells_whether_it_is_connected_and_how_many_sessions_it_has_lost
     assert renewed.wait(DEADLINE_S)
     second = fragile.session
     assert (second.is_connected, second.lost, second.changed_s > first.changed_s) == (True, 1, True)
-    own_server.zookeeper.stop()
-    deadline = time.monotonic() + DEADLINE_S
-    while fragile.session.is_connected:
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    assert fragile.session.silent_s(fragile.session.changed_s + 5) == 5.0
-    own_server.zookeeper.start()
 
 
 def test_a_watch_outlives_its_session(metadata_uri: str, store: ZooKeeperStore, znodes: Znodes) -> None:
@@ -307,21 +296,6 @@ def test_a_listener_that_fails_after_a_lost_session_keeps_no_other_from_hearing(
     assert calls == ["fails", "session", "fails"]
     store.create(f"{znodes.root}/b")
     assert heard.acquire(timeout=DEADLINE_S)
-
-
-def test_a_watch_reports_what_changed_while_the_connection_was_lost(own_server: LocalCluster, fragile: ZooKeeperStore) -> None:
-    fragile.ensure_path("/watched")
-    changed = threading.Event()
-    fragile.watch_children("/watched", changed.set)
-    value_changed = threading.Event()
-    fragile.watch("/watched", value_changed.set)
-    own_server.zookeeper.stop()
-    own_server.zookeeper.start()
-    with connect(own_server.metadata_uri, connect_timeout_s=10.0, session_timeout_s=6.0) as other:
-        other.create("/watched/meanwhile")
-    assert changed.wait(DEADLINE_S)
-    assert value_changed.wait(DEADLINE_S)
-    until(lambda: fragile.children("/watched") == ["meanwhile"])
 
 
 def test_many_threads_share_one_store(store: ZooKeeperStore, znodes: Znodes) -> None:

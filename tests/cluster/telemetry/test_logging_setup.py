@@ -13,6 +13,7 @@ import sys
 import traceback
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from unittest import mock
 
@@ -24,7 +25,7 @@ from bk_spark.config import BookieConfig, DigestType
 from bk_spark.entries.digest import master_key, master_key_hash
 from bk_spark.errors import BookKeeperError, ConfigError
 from bk_spark.local import cluster as local_cluster
-from bk_spark.local.cluster import LocalCluster, bookie_command
+from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, LocalCluster, bookie_command
 from bk_spark.telemetry.logging_setup import AUDIT_LOGGER, JsonFormatter, set_up_audit_log
 from bk_spark.wire.messages import AdminOperation
 from tests.checkout import ROOT
@@ -95,13 +96,14 @@ def test_the_readable_form_begins_each_record_with_time_level_and_logger() -> No
 
 
 @pytest.fixture(scope="module")
-def logged() -> Iterator[LocalCluster]:
-    """A cluster of one bookie, which logs JSON."""
+def logged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """A cluster of one bookie, which logs JSON, and has an audit log of its own."""
+    config = replace(DEFAULT_BOOKIE_CONFIG, audit_log=str(tmp_path_factory.mktemp("logged") / "audit.log"))
 
     def command(data_dir: Path, metadata_uri: str, port: int, config: BookieConfig) -> list[str]:
         return [*bookie_command(data_dir, metadata_uri, port, config), "--log-json"]
 
-    with mock.patch.object(local_cluster, "bookie_command", command), LocalCluster(1) as cluster:
+    with mock.patch.object(local_cluster, "bookie_command", command), LocalCluster(1, bookie_config=config) as cluster:
         yield cluster
 
 
@@ -215,15 +217,15 @@ def test_lines_of_the_audit_log_that_are_lost_are_told_once_in_a_while(
     assert re.fullmatch(r"a line of the audit log /dev/full is lost: .*No space left on device", told)
 
 
-def test_a_bookie_writes_its_audit_log_into_the_file_that_it_is_given(tmp_path: Path) -> None:
-    path = tmp_path / "audit.log"
-    with (
-        LocalCluster(1, bookie_config=BookieConfig(audit_log=str(path))) as cluster,
-        BookKeeper(cluster.metadata_uri) as client,
-    ):
+def test_a_bookie_writes_its_audit_log_into_the_file_that_it_is_given(logged: LocalCluster) -> None:
+    (bookie,) = logged.bookies
+    path = Path(bookie.config.audit_log)
+    before = len(path.read_text().splitlines())
+    with BookKeeper(logged.metadata_uri) as client:
         ledger_id = client.create_ledger(1, 1, 1).ledger_id
         client.open_ledger(ledger_id)
-        client.administer_bookie(cluster.bookies[0].bookie_id, AdminOperation.SCRUB)
-    lines = [line.partition("event=")[2] for line in path.read_text().splitlines()]
-    assert lines[0].startswith(f"fenced ledger={ledger_id} peer=127.0.0.1:")
-    assert lines[1].startswith("administered operation=SCRUB status=OK peer=127.0.0.1:")
+        client.administer_bookie(bookie.bookie_id, AdminOperation.SCRUB)
+    messages = [json.loads(line)["message"] for line in path.read_text().splitlines()[before:]]
+    fenced, administered = [message.partition("event=")[2] for message in messages]
+    assert fenced.startswith(f"fenced ledger={ledger_id} peer=127.0.0.1:")
+    assert administered.startswith("administered operation=SCRUB status=OK peer=127.0.0.1:")

@@ -16,7 +16,7 @@ from tests.unit.documented_commands import parsers
 PROMISED = {
     "cluster init": "test_cluster_show_and_init",
     "cluster show": "test_cluster_show_and_init",
-    "local": "test_local_runs_a_cluster_until_it_is_told_to_stop",
+    "local": "test_a_bookie_of_the_command_that_dies_is_named_and_started_again",
     "local copy": "test_the_copy_command_copies_what_nobody_uses_and_refuses_the_rest",
     "local accept-copy": "test_a_copy_that_was_made_in_use_is_refused_until_its_owner_accepts_it",
     "bookie format": "test_bookie_format_and_id",
@@ -35,7 +35,7 @@ PROMISED = {
     "log read": "test_rows_are_read_in_every_format_and_appended_again_from_the_files",
     "log append": "test_rows_are_read_in_every_format_and_appended_again_from_the_files",
     "log truncate": "test_truncate_removes_what_lies_before_and_says_how_much",
-    "log compact": "test_compact_runs_spark_by_itself_and_says_what_it_did",
+    "log compact": "test_the_command_compacts_a_log_with_spark_and_says_what_it_did",
     "log vacuum": "test_vacuum_takes_one_log_or_all",
     "log recover": "test_recover_closes_what_a_writer_left_open",
     "log delete": "test_log_delete_deletes_it_with_its_ledgers",
