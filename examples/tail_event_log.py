@@ -77,17 +77,17 @@ class Tailer:
             if path.name.startswith(".") or application in self._finished or not path.is_file():
                 continue
             if application in self._tails or self._open(application, path):
-                moved |= self._advance(application, is_apache=path.name == application)
+                moved |= self._advance(application, is_whole=path.name == application)
         return moved
 
     def close(self) -> None:
         for tail in self._tails.values():
             tail.close()
 
-    def _advance(self, application: str, is_apache: bool) -> bool:
+    def _advance(self, application: str, is_whole: bool) -> bool:
         if self._tails[application].advance():
             return True
-        if is_apache:
+        if is_whole:
             self._tails.pop(application).close()
             self._finished.add(application)
         return False

@@ -204,7 +204,7 @@ def _replaced(rows: pa.RecordBatch, values: dict[int, bytes]) -> pa.RecordBatch:
     found = rows.filter(pa.Array.from_buffers(pa.bool_(), len(kept), [None, bitmap(kept)]))
     if not values:
         return found
-    is_apache = pc.is_valid(found.column("chunk_id"))
+    is_whole = pc.is_valid(found.column("chunk_id"))
     whole = binaries(list(values.values()))
-    column = whole if len(whole) == len(found) else pc.replace_with_mask(found.column("value"), is_apache, whole)
+    column = whole if len(whole) == len(found) else pc.replace_with_mask(found.column("value"), is_whole, whole)
     return found.set_column(found.schema.get_field_index("value"), found.schema.field("value"), column)

@@ -221,7 +221,7 @@ class _Decommissioning:
     def _note(self, result: RereplicatedLedger) -> None:
         self._entries += result.entries
         self._nbytes += result.nbytes
-        if result.is_apache:
+        if result.is_whole:
             self._done.add(result.ledger_id)
         self._progress("ledgers copied", len(self._done), len(self._found))
 

@@ -32,7 +32,7 @@ class RereplicatedLedger:
     """The result of re-replicating one ledger."""
 
     ledger_id: int
-    is_apache: bool
+    is_whole: bool
     """No fragment names a leaving bookie (an open one may name a registered one), or the ledger does not exist any more."""
     fragments: int = 0
     """Fragments that were copied and whose ensemble was changed."""
@@ -163,7 +163,7 @@ class LedgerRereplication:
         return self._first_naming(self._leaving.bookies, ended) or self._first_naming(self._leaving.absent, tail)
 
     def _with_verdict(self, done: RereplicatedLedger, metadata: LedgerMetadata) -> RereplicatedLedger:
-        """The result with ``is_apache`` set, or with the whole sentence of its problem."""
+        """The result with ``is_whole`` set, or with the whole sentence of its problem."""
         name = f"ledger {metadata.ledger_id}"
         if done.problem:
             problem = f"{name}: {done.problem}"
@@ -173,5 +173,5 @@ class LedgerRereplication:
         elif (left := self._remaining(metadata)) is not None:
             problem = f"{name}: its fragment from entry {left.first_entry_id} on is new, or still belongs to its writer"
         else:
-            return replace(done, is_apache=True)
+            return replace(done, is_whole=True)
         return replace(done, problem=problem)

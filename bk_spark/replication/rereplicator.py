@@ -142,13 +142,13 @@ class Rereplicator:
             done = await LedgerRereplication(self._means, taken.guard, bookies).run(metadata, version, fence)
         except NoSuchLedgerError:
             return RereplicatedLedger(ledger_id, True)  # deleted meanwhile: nothing is left to be copied
-        if leaving is None and done.is_apache and taken.mark is not None and not taken.mark.missing:
+        if leaving is None and done.is_whole and taken.mark is not None and not taken.mark.missing:
             return await self._move(metadata, version, taken.guard)
-        if leaving is None and done.is_apache and metadata.state is LedgerState.IN_RECOVERY:
+        if leaving is None and done.is_whole and metadata.state is LedgerState.IN_RECOVERY:
             # A writer that was displaced may have marked it for its last fragment, which is checked once it has an end.
             problem = f"ledger {ledger_id} is being recovered: what its last fragment lacks is known once it is closed"
-            return replace(done, is_apache=False, is_in_vain=True, problem=problem)
-        if bookies.registered and not done.is_apache:
+            return replace(done, is_whole=False, is_in_vain=True, problem=problem)
+        if bookies.registered and not done.is_whole:
             return replace(done, is_in_vain=True)  # the check read their replicas
         return done
 
@@ -162,11 +162,11 @@ class Rereplicator:
     async def _remove_mark(self, taken: TakenLedger, leaving: Set[str] | None, done: RereplicatedLedger) -> RereplicatedLedger:
         """Remove the mark of a ledger that is whole, if the mark names no bookie outside of ``leaving``."""
         is_answered = leaving is None or (taken.mark is not None and leaving >= set(taken.mark.missing))
-        if not done.is_apache or not is_answered:
+        if not done.is_whole or not is_answered:
             return done
         if await self._context.blocking(lambda: self._lock.finish(taken)) or leaving is not None:
             return done
-        return replace(done, is_apache=False, problem=f"ledger {done.ledger_id} was reported again meanwhile")
+        return replace(done, is_whole=False, problem=f"ledger {done.ledger_id} was reported again meanwhile")
 
     async def _missing(self, ledger_id: int, taken: TakenLedger) -> Leaving:
         """The bookies that the mark names, without those that are registered and have all their entries."""
@@ -195,11 +195,11 @@ class Rereplicator:
             return done
 
         results = await asyncio.gather(*(rereplicate_one(ledger_id) for ledger_id in ledger_ids))
-        return [done for done in results if not done.is_apache]
+        return [done for done in results if not done.is_whole]
 
 
 def _count(done: RereplicatedLedger) -> None:
-    if done.is_apache:
+    if done.is_whole:
         LEDGERS_REPLICATED.inc()
     elif not done.is_locked and done.open_fragment is None:
         REPLICATION_FAILURES.inc()

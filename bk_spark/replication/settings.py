@@ -59,12 +59,12 @@ class AutoRecoveryConfig:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            _check(field.name, getattr(self, field.name), is_apache=field.type == "int")
+            _check(field.name, getattr(self, field.name), is_whole=field.type == "int")
 
 
-def _check(name: str, value: object, *, is_apache: bool) -> None:
-    kind = "a whole number" if is_apache else "a number"
-    if isinstance(value, bool) or not isinstance(value, int if is_apache else (int, float)):
+def _check(name: str, value: object, *, is_whole: bool) -> None:
+    kind = "a whole number" if is_whole else "a number"
+    if isinstance(value, bool) or not isinstance(value, int if is_whole else (int, float)):
         raise ConfigError(name, value, f"it must be {kind}")
     if name == "http_port":
         if not 0 <= value <= MAX_PORT:

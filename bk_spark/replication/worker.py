@@ -195,7 +195,7 @@ class ReplicationWorker:
 
     def _note(self, done: RereplicatedLedger) -> None:
         """Plan the next try of a ledger that is not whole."""
-        if done.is_apache:
+        if done.is_whole:
             return
         is_open = done.open_fragment is not None
         pause_s = self._config.open_fragment_grace_s if is_open else self._retry_s(done)

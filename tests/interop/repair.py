@@ -114,7 +114,7 @@ class MixedCluster:
     def await_whole(self, lost: str, look: Callable[[], None] = lambda: None) -> None:
         """Until no ledger names the lost bookie, none is marked and none is locked. ``look`` is called meanwhile."""
 
-        def is_apache() -> bool:
+        def is_whole() -> bool:
             look()
             return self.marks.count() == 0 and not self.marks.locks() and not self.naming(lost)
 
@@ -122,7 +122,7 @@ class MixedCluster:
             marked = [one.ledger_id for one in self.marks.marks()]
             return f"{lost} replaced: ledgers {self.naming(lost)} name it, {marked} are marked, locks {self.marks.locks()}"
 
-        eventually(is_apache, what, WHOLE_S)
+        eventually(is_whole, what, WHOLE_S)
 
     def check(self) -> None:
         """All replicas are where live bookies have them, and both clients read every ledger whole.

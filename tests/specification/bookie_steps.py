@@ -41,11 +41,11 @@ class BookieSteps:
         given = {entry_id for ids in action.ids for entry_id in ids.expand()}
         require(bookie.sent.issuperset(given) or bookie.is_lossy, "it gives entries that nobody sent it")
         if action.status in NEGATIVE:
-            is_apache = action.status == NO_SUCH_LEDGER
-            has_it = bool(bookie.entries) if is_apache else action.entry_id in bookie.entries
+            is_whole = action.status == NO_SUCH_LEDGER
+            has_it = bool(bookie.entries) if is_whole else action.entry_id in bookie.entries
             require(not has_it or bookie.is_lossy, "it has what it denies")
             require(not bookie.in_limbo, "in limbo a bookie denies nothing")
-            bookie.denied.add(None if is_apache else action.entry_id)
+            bookie.denied.add(None if is_whole else action.entry_id)
 
     def starts(self, action: Starts) -> None:
         """DIFFERENCE: limbo refuses the adds of writers, and needs no fence for that. Its repair fences, and copies."""

@@ -38,7 +38,7 @@ LOCKED_ROUNDS = 6
 """Limit of rounds in a row that change nothing while others hold locks. The locks of a dead task go after one round."""
 
 _COUNTS = [(name, pa.int64()) for name in ("ledger_id", "fragments", "entries", "nbytes")]
-_RESULT = pa.schema([*_COUNTS, ("is_apache", pa.bool_()), ("is_locked", pa.bool_()), ("problem", pa.string())])
+_RESULT = pa.schema([*_COUNTS, ("is_whole", pa.bool_()), ("is_locked", pa.bool_()), ("problem", pa.string())])
 """The fields of RereplicatedLedger that tasks report."""
 
 
@@ -159,12 +159,12 @@ class _Replication:
         self._report = replace(
             sums,
             rounds=sums.rounds + 1,
-            ledgers=sums.ledgers + sum(row.is_apache for row in rows),
+            ledgers=sums.ledgers + sum(row.is_whole for row in rows),
             fragments=sums.fragments + sum(row.fragments for row in rows),
             entries=sums.entries + sum(row.entries for row in rows),
             nbytes=sums.nbytes + sum(row.nbytes for row in rows),
         )
-        self._problems = {row.ledger_id: row.problem for row in rows if not row.is_apache}
+        self._problems = {row.ledger_id: row.problem for row in rows if not row.is_whole}
         self._tell("ledgers", self._report.ledgers, self._report.ledgers + len(self._problems))
         return any(row.is_locked for row in rows)
 

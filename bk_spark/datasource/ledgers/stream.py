@@ -122,7 +122,7 @@ class LedgerStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _admitted(self, first: int, end: int, limits: Limits) -> int:
         entries, ledger_id = end - first, self._ledger.ledger_id
-        piece = Piece(0, 0, ledger_id, first, end - 1, entries, 0, None, Content.ENTRIES, None, is_apache=False)
+        piece = Piece(0, 0, ledger_id, first, end - 1, entries, 0, None, Content.ENTRIES, None, is_whole=False)
         taken = admitted([piece], StreamPosition(0, 0, ledger_id, first), limits, StoredSizes(self._ledger.open_ledger))
         return taken.end.entry_id
 

@@ -149,7 +149,7 @@ def _fitting(piece: Piece, rows_left: int | None, bytes_left: int | None, sizes:
 def _by_rows(piece: Piece, rows_left: int, sizes: StoredSizes) -> tuple[int, int]:
     if piece.content is Content.ENTRIES:
         return (entries := min(piece.entries, rows_left)), entries
-    if piece.is_apache and piece.rows <= rows_left:
+    if piece.is_whole and piece.rows <= rows_left:
         return piece.rows, piece.entries
     rows = entries = 0
     for rows_of_entry in sizes.rows(piece.ledger_id, piece.first_entry_id, piece.last_entry_id):
@@ -160,7 +160,7 @@ def _by_rows(piece: Piece, rows_left: int, sizes: StoredSizes) -> tuple[int, int
 
 
 def _by_bytes(piece: Piece, bytes_left: int, sizes: StoredSizes) -> tuple[int, int]:
-    if piece.is_apache and piece.nbytes <= bytes_left:
+    if piece.is_whole and piece.nbytes <= bytes_left:
         return piece.nbytes, piece.entries
     before = sizes.length_up_to(piece.ledger_id, piece.first_entry_id - 1)
 

@@ -57,7 +57,7 @@ class Piece:
     """The row number behind the ledger's last row; None if it is open."""
     content: Content
     schema_id: int | None
-    is_apache: bool
+    is_whole: bool
 
     @property
     def position_after(self) -> StreamPosition:
@@ -360,11 +360,11 @@ def _behind_closed(ledgers: Sequence[Given], open_ids: set[int]) -> StreamPositi
 
 def _piece(given: Given, first: int, last: int) -> Piece:
     record, ledger, entries = given.version, given.ledger, last - first + 1
-    is_apache = ledger is not None and first == 0 and last == ledger.last_entry_id
+    is_whole = ledger is not None and first == 0 and last == ledger.last_entry_id
     rows = entries if ledger is None or record.content is Content.ENTRIES else _share(ledger.rows, entries, ledger)
     nbytes = _share(ledger.length, entries, ledger) if ledger else 0
     place = (record.version, given.index, given.ledger_id, first, last)
-    return Piece(*place, rows, nbytes, given.end_row, record.content, record.schema_id, is_apache)
+    return Piece(*place, rows, nbytes, given.end_row, record.content, record.schema_id, is_whole)
 
 
 def _share(amount: int, entries: int, ledger: CommittedLedger) -> int:

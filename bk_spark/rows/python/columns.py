@@ -65,8 +65,8 @@ def _is_plain_inside(kind: pa.DataType, values: Sequence[Any], types: set[type])
 def _is_plain_array(kind: pa.DataType, array: np.ndarray[Any, Any]) -> bool:
     if array.ndim != 1 or not array.dtype.isnative:
         return False
-    is_apache = of.is_integer(kind) and array.dtype.kind in "iu"
-    return is_apache or (of.is_float64(kind) and array.dtype == np.float64)
+    is_whole = of.is_integer(kind) and array.dtype.kind in "iu"
+    return is_whole or (of.is_float64(kind) and array.dtype == np.float64)
 
 
 def _stay_finite(kind: pa.DataType, values: Sequence[Any]) -> bool:

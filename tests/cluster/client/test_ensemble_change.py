@@ -143,7 +143,7 @@ def test_a_reader_of_a_closed_ledger_goes_on_when_every_bookie_of_it_was_replace
         old = bookies_of(wide_cluster, writer.metadata)
         leaving = {bookie.bookie_id for bookie in old}
         rereplicator = Rereplicator(operator.context, AutoRecoveryConfig())
-        assert result_of(operator, rereplicator.rereplicate(writer.ledger_id, leaving)).is_apache
+        assert result_of(operator, rereplicator.rereplicate(writer.ledger_id, leaving)).is_whole
         now = client.ledger_metadata(writer.ledger_id)
         assert leaving.isdisjoint(now.last_fragment.ensemble)
         with killed(*old):

@@ -75,7 +75,7 @@ def test_ledgers_whose_ids_one_bookie_holds_under_a_foreign_key_are_written_reco
         with client.open_ledger(writer.ledger_id, SECRET) as reader:
             assert payloads(reader) == expected
         leaving = next(one for one in _named(client, writer.ledger_id) if one != squatted.bookie_id)
-        _until(lambda: result_of(client, rereplicator.rereplicate(writer.ledger_id, {leaving})).is_apache)  # noqa: B023
+        _until(lambda: result_of(client, rereplicator.rereplicate(writer.ledger_id, {leaving})).is_whole)  # noqa: B023
         assert leaving not in _named(client, writer.ledger_id)
         with client.open_ledger(writer.ledger_id, SECRET) as reader:
             assert payloads(reader) == expected

@@ -61,9 +61,9 @@ def test_a_bookie_that_was_started_again_between_two_batches_holds_all_once_it_i
         target.start()
         _await_end_of_limbo(target, ledger_id)
         done = copying.result(4 * DEADLINE_S)
-        if not done.is_apache:  # the start took longer than the time between two batches
+        if not done.is_whole:  # the start took longer than the time between two batches
             again = Rereplicator(client.context, AutoRecoveryConfig())
-            assert client.context.submit(again.rereplicate(ledger_id, {ensemble[0]})).result(DEADLINE_S).is_apache
+            assert client.context.submit(again.rereplicate(ledger_id, {ensemble[0]})).result(DEADLINE_S).is_whole
         assert target.bookie_id in client.ledger_metadata(ledger_id).last_fragment.ensemble
         found, end = read(target, ledger_id, 0, ENTRIES - 1)
         assert end is Status.OK

@@ -84,7 +84,7 @@ def test_a_writer_is_not_fenced_because_a_registered_bookie_of_its_tail_lacks_ol
     """Protocol rule 53: the bookie takes the writer's adds, and nothing is known to be missing of the tail. Situation 81."""
     writer, lacking = _writer_behind_a_change(wide_cluster, client)
     marks.mark(writer.ledger_id, [lacking])
-    assert [one.is_apache for one in _marked(client, rereplicator, writer.ledger_id)] == [True]
+    assert [one.is_whole for one in _marked(client, rereplicator, writer.ledger_id)] == [True]
     assert marks.mark_of(writer.ledger_id) is None
     assert writer.append(b"15") == 15
     writer.close()
@@ -102,12 +102,12 @@ def test_a_mark_stays_while_what_a_registered_bookie_lacks_still_counts_as_open(
     metadata = client.ledger_metadata(writer.ledger_id)
     _name(client, metadata, [*metadata.fragments, Fragment(40, metadata.fragments[0].ensemble)])
     [done] = _marked(client, rereplicator, writer.ledger_id)
-    assert (done.is_apache, done.open_fragment, done.fragments) == (False, None, 1)
+    assert (done.is_whole, done.open_fragment, done.fragments) == (False, None, 1)
     assert marks.mark_of(writer.ledger_id) is not None
     now = client.ledger_metadata(writer.ledger_id)
     assert not now.is_closed
     _name(client, now, now.fragments[:2])
-    assert [one.is_apache for one in _marked(client, rereplicator, writer.ledger_id)] == [True]
+    assert [one.is_whole for one in _marked(client, rereplicator, writer.ledger_id)] == [True]
     assert marks.mark_of(writer.ledger_id) is None
     writer.close()
     assert_whole(client, writer.ledger_id, ())
@@ -140,7 +140,7 @@ def test_a_fragment_that_ended_while_a_registered_bookie_was_asked_is_not_taken_
     named = client.ledger_metadata(writer.ledger_id).fragments[0].ensemble
     assert lacking not in named or marks.mark_of(writer.ledger_id) is not None
     monkeypatch.undo()
-    eventually(lambda: marks.mark_of(writer.ledger_id) is None or _marked(client, rereplicator, writer.ledger_id)[-1].is_apache)
+    eventually(lambda: marks.mark_of(writer.ledger_id) is None or _marked(client, rereplicator, writer.ledger_id)[-1].is_whole)
     client.open_ledger(writer.ledger_id).close()
     assert_whole(client, writer.ledger_id, ())
 
@@ -164,7 +164,7 @@ def test_a_lock_that_was_being_taken_when_the_work_was_cut_off_is_given_back(
     work.cancel()
     go_on.set()
     monkeypatch.undo()
-    eventually(lambda: result_of(client, rereplicator.rereplicate(metadata.ledger_id, leaving)).is_apache)
+    eventually(lambda: result_of(client, rereplicator.rereplicate(metadata.ledger_id, leaving)).is_whole)
     assert marks.locks() == {}
 
 
@@ -197,7 +197,7 @@ def test_a_change_that_was_under_way_when_the_work_was_cut_off_does_not_come_aft
     assert arrived.wait(DEADLINE_S)
     monkeypatch.undo()
     assert client.ledger_metadata(metadata.ledger_id) == metadata
-    assert result_of(client, rereplicator.rereplicate(metadata.ledger_id, leaving)).is_apache
+    assert result_of(client, rereplicator.rereplicate(metadata.ledger_id, leaving)).is_whole
 
 
 def test_a_mark_that_names_no_other_bookie_goes_with_the_copying_and_any_other_stays(
@@ -207,12 +207,12 @@ def test_a_mark_that_names_no_other_bookie_goes_with_the_copying_and_any_other_s
     metadata = _closed(client, 2)
     leaving, other = metadata.last_fragment.ensemble
     marks.mark(metadata.ledger_id, [leaving, other])
-    assert result_of(client, rereplicator.rereplicate(metadata.ledger_id, {leaving})).is_apache
+    assert result_of(client, rereplicator.rereplicate(metadata.ledger_id, {leaving})).is_whole
     assert marks.mark_of(metadata.ledger_id) is not None
     finish = rereplicator._lock.finish
     monkeypatch.setattr(rereplicator._lock, "finish", lambda taken: marks.mark(metadata.ledger_id, [other]) or finish(taken))
-    assert result_of(client, rereplicator.rereplicate(metadata.ledger_id, {leaving, other})).is_apache
+    assert result_of(client, rereplicator.rereplicate(metadata.ledger_id, {leaving, other})).is_whole
     assert marks.mark_of(metadata.ledger_id) is not None
     monkeypatch.undo()
-    assert result_of(client, rereplicator.rereplicate(metadata.ledger_id, {leaving, other})).is_apache
+    assert result_of(client, rereplicator.rereplicate(metadata.ledger_id, {leaving, other})).is_whole
     assert marks.mark_of(metadata.ledger_id) is None

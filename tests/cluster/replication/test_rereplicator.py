@@ -101,7 +101,7 @@ def test_after_a_bookie_died_every_fragment_is_back_on_a_whole_write_quorum(
     dead = bookies_of(wide_cluster, metadata)[1]
     with killed(*([dead] if sizes[1] > 1 else [])):
         done = result_of(client, rereplicator.rereplicate(metadata.ledger_id, {dead.bookie_id}))
-        assert (done.is_apache, done.fragments, done.problem) == (True, 1, "")
+        assert (done.is_whole, done.fragments, done.problem) == (True, 1, "")
         assert_whole(client, metadata.ledger_id, {dead.bookie_id})
         with client.open_ledger(metadata.ledger_id, b"secret") as reader:
             assert payloads(reader) == [b"%d" % one for one in range(entries)]
@@ -116,7 +116,7 @@ def test_what_only_the_lost_bookie_had_is_said_and_nothing_else_changes(
     [only] = bookies_of(wide_cluster, metadata)
     with killed(only):
         done = result_of(client, rereplicator.rereplicate(metadata.ledger_id, {only.bookie_id}))
-    assert not done.is_apache
+    assert not done.is_whole
     assert f"ledger {metadata.ledger_id}" in done.problem
     assert client.ledger_metadata(metadata.ledger_id) == metadata
 
@@ -129,7 +129,7 @@ def test_with_too_few_bookies_the_problem_has_the_numbers(
     gone = bookies_of(wide_cluster, metadata)[0]
     with killed(gone, spare):
         done = result_of(client, rereplicator.rereplicate(metadata.ledger_id, {gone.bookie_id, spare.bookie_id}))
-    assert not done.is_apache
+    assert not done.is_whole
     assert "needs 1 bookies and 0 can be used" in done.problem
 
 
@@ -149,7 +149,7 @@ def test_a_writer_that_lives_replaces_the_bookie_itself_and_is_not_fenced(
                     writer.ledger_id, {dead.bookie_id}, fence=Fragment(before.first_entry_id + 5, before.ensemble)
                 ),
             )
-            while not done.is_apache:  # the writer, or bookies, have not heard of it yet
+            while not done.is_whole:  # the writer, or bookies, have not heard of it yet
                 assert done.open_fragment is not None
                 done = result_of(client, rereplicator.rereplicate(writer.ledger_id, {dead.bookie_id}))
             writer.append(b"11")
@@ -201,7 +201,7 @@ def test_a_ledger_that_is_fenced_or_in_recovery_is_copied_like_any_other(
     writer.append_batch([b"%d" % one for one in range(10)])
     ledger_id, leaving = writer.ledger_id, writer.metadata.last_fragment.ensemble[2]
     with client.open_ledger(ledger_id) as reader:
-        assert result_of(client, rereplicator.rereplicate(ledger_id, {leaving})).is_apache
+        assert result_of(client, rereplicator.rereplicate(ledger_id, {leaving})).is_whole
         assert payloads(reader) == [b"%d" % one for one in range(10)]
     assert_whole(client, ledger_id, {leaving})
 
@@ -214,11 +214,11 @@ def test_a_ledger_that_somebody_else_works_on_is_left_alone(client: BookKeeper, 
     assert other.try_lock(metadata.ledger_id, "somebody else")
     try:
         done = result_of(client, rereplicator.rereplicate(metadata.ledger_id, {leaving}))
-        assert (done.is_apache, done.is_locked) == (False, True)
+        assert (done.is_whole, done.is_locked) == (False, True)
         assert client.ledger_metadata(metadata.ledger_id) == metadata
     finally:
         other.unlock(metadata.ledger_id)
-    assert result_of(client, rereplicator.rereplicate(metadata.ledger_id, {leaving})).is_apache
+    assert result_of(client, rereplicator.rereplicate(metadata.ledger_id, {leaving})).is_whole
     assert metadata.ledger_id not in other.locks()
 
 
@@ -270,12 +270,12 @@ def test_a_mark_goes_with_the_last_missing_copy_and_stays_if_it_was_reported_aga
     monkeypatch.setattr(rereplicator._lock, "finish", lambda taken: marks.mark(metadata.ledger_id, [leaving]) or finish(taken))
     done = result_of(client, rereplicator.rereplicate(metadata.ledger_id))
     assert done is not None
-    assert (done.is_apache, "again" in done.problem) == (False, True)
+    assert (done.is_whole, "again" in done.problem) == (False, True)
     assert marks.mark_of(metadata.ledger_id) is not None
     monkeypatch.undo()
     done = result_of(client, rereplicator.rereplicate(metadata.ledger_id))
     assert done is not None
-    assert done.is_apache
+    assert done.is_whole
     assert marks.mark_of(metadata.ledger_id) is None
     assert result_of(client, rereplicator.rereplicate(metadata.ledger_id)) == RereplicatedLedger(metadata.ledger_id, True)
 
@@ -306,9 +306,9 @@ def test_a_bookie_without_its_entries_gets_them_back_where_there_is_no_other(
     former = next(one for one in wide_cluster.bookies if one.bookie_id == ensemble[0])
     with killed(former):
         done = None
-        while done is None or (not done.is_apache and "0 can be used" not in done.problem):
+        while done is None or (not done.is_whole and "0 can be used" not in done.problem):
             done = result_of(client, rereplicator.rereplicate(metadata.ledger_id))
-        assert done.is_apache
+        assert done.is_whole
     if client.ledger_metadata(metadata.ledger_id) == emptied:
         assert done.entries == 20
     assert_whole(client, metadata.ledger_id, ())
@@ -330,10 +330,10 @@ def test_the_session_of_a_copier_that_stood_still_changes_nothing_any_more(
 
     monkeypatch.setattr(rereplicator._lock, "take", taken_and_lost)
     done = result_of(client, rereplicator.rereplicate(metadata.ledger_id, {leaving}))
-    assert not done.is_apache
+    assert not done.is_whole
     assert client.ledger_metadata(metadata.ledger_id) == metadata
     monkeypatch.undo()
-    assert result_of(client, rereplicator.rereplicate(metadata.ledger_id, {leaving})).is_apache
+    assert result_of(client, rereplicator.rereplicate(metadata.ledger_id, {leaving})).is_whole
     assert_whole(client, metadata.ledger_id, {leaving})
 
 
@@ -353,7 +353,7 @@ def test_copies_move_to_racks_that_hold_none_and_all_entries_are_there_afterward
     monkeypatch.setattr(EnsembleChoice, "_candidates", candidates)
     marks.mark(metadata.ledger_id, ())
     done = result_of(client, _rereplicator(client, marks).rereplicate(metadata.ledger_id))
-    assert (done.is_apache, done.problem, marks.mark_of(metadata.ledger_id)) == (True, "", None)
+    assert (done.is_whole, done.problem, marks.mark_of(metadata.ledger_id)) == (True, "", None)
     assert_whole(client, metadata.ledger_id, ())
     after = client.ledger_metadata(metadata.ledger_id).last_fragment.ensemble
     assert done.fragments == sum(one != other for one, other in zip(before, after, strict=True)) > 0

@@ -57,11 +57,11 @@ class ObservedWorker(ReplicationWorker):
 
     @property
     def made_whole(self) -> int:
-        return sum(one.is_apache for one in self.results)
+        return sum(one.is_whole for one in self.results)
 
     @property
     def failures(self) -> list[RereplicatedLedger]:
-        return [one for one in self.results if not (one.is_apache or one.is_locked or one.open_fragment)]
+        return [one for one in self.results if not (one.is_whole or one.is_locked or one.open_fragment)]
 
 
 @contextmanager

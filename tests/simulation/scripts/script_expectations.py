@@ -32,8 +32,8 @@ def done(script: Script, name: str) -> None:
 def whole(script: Script, name: str, negation: str | None) -> None:
     client = script.client_of(name)
     assert isinstance(client, Replicator), f"{name} replicates nothing"
-    is_apache = client.done is not None and client.done.is_apache
-    _equal(f"{name} whole", is_apache, negation is None)
+    is_whole = client.done is not None and client.done.is_whole
+    _equal(f"{name} whole", is_whole, negation is None)
 
 
 def running(script: Script, name: str) -> None:

@@ -134,8 +134,8 @@ class Replicator(LockingClient):
         )
 
     @property
-    def is_apache(self) -> bool:
-        return self.done is not None and self.done.is_apache
+    def is_whole(self) -> bool:
+        return self.done is not None and self.done.is_whole
 
     async def _work(self) -> None:
         for _ in range(self._plan.rounds):
@@ -144,7 +144,7 @@ class Replicator(LockingClient):
             if taken is not None:
                 await self._copy(*taken)
                 await self._give_back()
-            if self.is_done or (self.is_apache and not self._plan.moves):
+            if self.is_done or (self.is_whole and not self._plan.moves):
                 break
             await self._slept(self._plan.pause_ms)
         self.is_done = True

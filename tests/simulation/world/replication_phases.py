@@ -53,7 +53,7 @@ class Replication:
         mender.begin()
         settle()
         problem = f"{', '.join(sorted(gone))} cannot be replaced: {mender.done.problem if mender.done else 'no lock'}"
-        self._invariants.require(mender.is_apache, "I14", problem)
+        self._invariants.require(mender.is_whole, "I14", problem)
         self._mended = gone
 
     def collect(self, settle: Callable[[], None]) -> None:

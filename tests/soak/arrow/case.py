@@ -27,8 +27,8 @@ class TriedLog(Protocol):
 
     @property
     def schema(self) -> pa.Schema: ...
-    def append(self, rows: Any, *, merge: bool, scribble: Callable[[], None], is_apache: bool) -> None:
-        """``scribble`` changes the memory of the rows, once the log has taken them. Files hold only what ``is_apache``."""
+    def append(self, rows: Any, *, merge: bool, scribble: Callable[[], None], is_whole: bool) -> None:
+        """``scribble`` changes the memory of the rows, once the log has taken them. Files hold only what ``is_whole``."""
 
     def write(self, rows: Any, schema: pa.Schema, *, merge: bool, scribble: Callable[[], None]) -> None:
         """By a row writer that has the columns ``schema``."""
@@ -102,9 +102,9 @@ class Case:
         columns["seq"], types["seq"], values["seq"] = pa.array(memory), pa.int64(), memory.tolist()
         names = chance.sample(tuple(columns), len(columns))
         table = pa.table([columns[name] for name in names], schema=self._fields(columns, names))
-        is_apache, is_typed = True, True
+        is_whole, is_typed = True, True
         if count and chance.random() < 0.1:
-            name, column, is_apache = self._never(count)
+            name, column, is_whole = self._never(count)
             table = table.append_column(pa.field(name, column.type), column)
             wrong.add(name)
             is_typed = False
@@ -114,7 +114,7 @@ class Case:
         after = self._model.after({name: types[name] for name in names}, merge=merge)
         if after is not None:
             wrong |= {name for name in names if _is_far(values[name], types[name], after[name])}
-        given = _Given(table, memory, merge, is_apache, is_typed)
+        given = _Given(table, memory, merge, is_whole, is_typed)
         if after is not None and not wrong and chance.random() < 0.08:
             self._break(given, after)
         is_taken = self._give(given, after, wrong)
@@ -189,7 +189,7 @@ class Case:
     def _hand_over(self, given: _Given, rows: Any, after: dict[str, pa.DataType] | None) -> None:
         is_led = given.table.num_rows > 0 and given.is_typed and self._chance.random() < 0.4
         if not is_led:
-            self._log.append(rows, merge=given.merge, scribble=given.scribble, is_apache=given.is_apache)
+            self._log.append(rows, merge=given.merge, scribble=given.scribble, is_whole=given.is_whole)
             return
         if self._log.merges_at_once and after is not None:
             self._model.types = after
@@ -206,7 +206,7 @@ class Case:
 
         source = pa.RecordBatchReader.from_batches(table.schema, batches())
         try:
-            self._hand_over(replace(given, is_apache=False, is_scribbled=False), source, after)
+            self._hand_over(replace(given, is_whole=False, is_scribbled=False), source, after)
         except Broken:
             if self._model.types:
                 self._check(self._log.read(), list(self._model.types))
@@ -269,7 +269,7 @@ class _Given:
     memory: Any
     """Of column ``seq``."""
     merge: bool
-    is_apache: bool = True
+    is_whole: bool = True
     is_typed: bool = True
     """Whether a log can have columns of its types."""
     is_scribbled: bool = True

@@ -35,9 +35,9 @@ class ClusterLog:
 
     # --- in
 
-    def append(self, rows: Any, *, merge: bool, scribble: Callable[[], None], is_apache: bool) -> None:
-        kinds = ["create", "log", "coroutine"] + [f"command {form}" for form in FORMS] * is_apache
-        if is_apache and self._ways.spark is not None:
+    def append(self, rows: Any, *, merge: bool, scribble: Callable[[], None], is_whole: bool) -> None:
+        kinds = ["create", "log", "coroutine"] + [f"command {form}" for form in FORMS] * is_whole
+        if is_whole and self._ways.spark is not None:
             kinds += ["spark"] * 3
         kind = self._chance.choice(kinds)
         self._gone(kind)

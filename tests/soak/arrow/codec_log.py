@@ -36,7 +36,7 @@ class CodecLog:
     def schema(self) -> pa.Schema:
         return arrow_schema(self._schema) if self._schema is not None else pa.schema([])
 
-    def append(self, rows: Any, *, merge: bool, scribble: Callable[[], None], is_apache: bool = True) -> None:
+    def append(self, rows: Any, *, merge: bool, scribble: Callable[[], None], is_whole: bool = True) -> None:
         stream = given_rows.stream_of(NAME, rows)
         taken = conversion.Conversion(NAME, stream.schema)
         schema, dates = self._appended(taken.schema, merge=merge)

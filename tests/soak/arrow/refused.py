@@ -18,11 +18,11 @@ NAME = "never"
 
 def refused_column(chance: random.Random, count: int) -> tuple[pa.Array, bool]:
     """A column of ``count`` rows, at least one, and whether its buffers fit together: else no file can hold it."""
-    is_apache = chance.random() < 0.6
-    column = chance.choice(_WHOLE if is_apache else _MALFORMED)(chance, count)
+    is_whole = chance.random() < 0.6
+    column = chance.choice(_WHOLE if is_whole else _MALFORMED)(chance, count)
     for _ in range(chance.choice((0, 0, 1, 2, 9))):
         column = chance.choice(_NESTS)(column)
-    return column, is_apache
+    return column, is_whole
 
 
 # --- around

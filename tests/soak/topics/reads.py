@@ -75,7 +75,7 @@ class Read:
         return ("at the first message", "at an entry", "in a batch")[self.start.count(":")]
 
     @property
-    def is_apache(self) -> bool:
+    def is_whole(self) -> bool:
         return self.most is None and self.last is None
 
     def __str__(self) -> str:
@@ -146,7 +146,7 @@ class RandomReads(threading.Thread):
             traceback.print_exc()
             self.done.violations.append(f"{read}: {type(problem).__name__}: {problem}")
             return
-        whole = [one for one in self.seen if read.is_apache and read.topic in (one, one.split("-partition-")[0])]
+        whole = [one for one in self.seen if read.is_whole and read.topic in (one, one.split("-partition-")[0])]
         for partition in {*found, *whole}:
             told = self._judge(partition, read, found.get(partition, np.zeros(0, SEEN)))
             self.done.violations += [f"{read}: {partition}: {one}" for one in told]
@@ -175,7 +175,7 @@ class RandomReads(threading.Thread):
             return
         known = self.seen.get(partition, found[:0])
         before, behind = np.split(known, [read.first])
-        missing = missing_of(behind, found, is_cut=not read.is_apache, may_fill=TRANSACTIONS in partition)
+        missing = missing_of(behind, found, is_cut=not read.is_whole, may_fill=TRANSACTIONS in partition)
         if len(missing):
             yield f"{len(missing)} messages are not what an earlier read saw, such as {missing[:SHOWN].tolist()}"
             return
