@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, wait
 
@@ -151,35 +150,3 @@ def test_a_reader_of_a_closed_ledger_goes_on_when_every_bookie_of_it_was_replace
             assert seen + sum(batch.num_rows for batch in batches) == 100
             assert reader.metadata == now
             assert payloads(reader, 98, 99) == [b"98" * 100_000, b"99" * 100_000]
-
-
-def test_a_writer_confirms_on_while_one_bookie_after_the_other_is_killed_and_a_reader_finds_exactly_that(
-    client: BookKeeper, wide_cluster: LocalCluster
-) -> None:
-    """A writer over three of four bookies; one of its ensemble dies every second or so, and is back before the next one."""
-    writer = client.create_ledger()
-    confirmed: list[bytes] = []
-    stop, progress = threading.Event(), threading.Condition()
-
-    def write() -> None:
-        while not stop.is_set():
-            with progress:
-                progress.notify_all()
-            batch = [b"%d" % (len(confirmed) + i) for i in range(20)]
-            assert writer.append_batch(batch) == (len(confirmed), len(confirmed) + 19)
-            confirmed.extend(batch)
-
-    thread = threading.Thread(target=write)
-    thread.start()
-    try:
-        for round_number in range(4):
-            before = len(confirmed)
-            with killed(bookies_of(wide_cluster, writer.metadata)[round_number % 3]), progress:
-                assert progress.wait_for(lambda: len(confirmed) >= before + 200, DEADLINE_S)  # noqa: B023
-    finally:
-        stop.set()
-        thread.join()
-    writer.close()
-    reader = client.open_ledger(writer.ledger_id)
-    assert payloads(reader) == confirmed
-    assert len(reader.metadata.fragments) >= 4
