@@ -9,7 +9,9 @@ from typing import Any, TypeVar
 
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.client.ledger.read_handle import ReadHandle
+from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.config import BookieConfig, ClientConfig
+from bk_spark.errors import LedgerClosedError, LedgerFencedError
 from bk_spark.local.cluster import LocalBookie, LocalCluster
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.zookeeper import connect
@@ -37,8 +39,17 @@ def killed(*bookies: LocalBookie) -> Iterator[None]:
     try:
         yield
     finally:
-        for bookie in bookies:
-            bookie.start()
+        start(*bookies)
+
+
+def start(*bookies: LocalBookie) -> None:
+    """Side by side. Afterwards they are registered, and take connections."""
+    if bookies:
+        uri, auth = bookies[0]._metadata_uri, bookies[0].config.zookeeper_auth
+        with connect(uri, connect_timeout_s=DEADLINE_S, session_timeout_s=SESSION_S, auth=auth) as store:
+            for step in (LocalBookie.launch, LocalBookie.await_ready):
+                for bookie in bookies:
+                    step(bookie, store)
 
 
 @contextmanager
@@ -59,6 +70,11 @@ def _await_ready(bookie: LocalBookie) -> None:
     if bookie.pid is not None:
         with connect(bookie._metadata_uri, connect_timeout_s=DEADLINE_S, session_timeout_s=SESSION_S) as store:
             bookie.await_ready(store)
+
+
+def refused(writer: WriteHandle) -> bool:
+    """Whether the writer learns that its ledger was taken from it."""
+    return isinstance(writer.append_async(b"late").exception(DEADLINE_S), (LedgerFencedError, LedgerClosedError))
 
 
 def bookies_of(cluster: LocalCluster, metadata: LedgerMetadata) -> list[LocalBookie]:

@@ -46,16 +46,37 @@ def log(cluster: LocalCluster) -> Iterator[Log]:
         yield client.open_log(f"rows-{uuid.uuid4().hex}", create=True)
 
 
-@pytest.fixture
-def long_log(log: Log, monkeypatch: pytest.MonkeyPatch) -> Log:
-    """Many parts of many entries: eight ledgers of two megabytes, none of which compresses. A megabyte is read ahead."""
-    monkeypatch.setattr(read_rows, "PART_BYTES", 500_000)
-    monkeypatch.setattr(AsyncSideBySide.__init__, "__defaults__", (1_000_000,))
-    for first in range(0, 16_000, 2_000):
+LEDGER_ROWS = 2_000
+
+
+def _long_log(client: BookKeeper, ledgers: int) -> Log:
+    """Many parts of many entries: ledgers of two megabytes, none of which compresses."""
+    log = client.open_log(f"rows-{uuid.uuid4().hex}", create=True)
+    for first in range(0, ledgers * LEDGER_ROWS, LEDGER_ROWS):
         with log.open_row_writer(table(0, 1).schema, max_rows=50, max_delay_s=3600) as writer:
-            for start in range(first, first + 2_000, 50):
+            for start in range(first, first + LEDGER_ROWS, 50):
                 writer.append_async(table(start, 50, 1_000))
     return log
+
+
+@pytest.fixture(scope="module")
+def written(cluster: LocalCluster) -> Iterator[Log]:
+    """Eight ledgers, for tests that only read them."""
+    with BookKeeper(cluster.metadata_uri, ClientConfig(explicit_lac_s=0.02)) as client:
+        yield _long_log(client, 8)
+
+
+@pytest.fixture
+def _in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A megabyte is read ahead."""
+    monkeypatch.setattr(read_rows, "PART_BYTES", 500_000)
+    monkeypatch.setattr(AsyncSideBySide.__init__, "__defaults__", (1_000_000,))
+
+
+@pytest.fixture
+def long_log(written: Log, _in_small_parts: None) -> Log:
+    """The same, read in many parts."""
+    return written
 
 
 with_log = partial(event_loops.with_log, config=PIECEMEAL)
@@ -166,9 +187,10 @@ def test_what_cannot_be_read_is_said_as_by_the_synchronous_call(cluster: LocalCl
     with_log(cluster, log, test)
 
 
-def test_a_ledger_that_is_deleted_meanwhile_is_told_where_it_stands(cluster: LocalCluster, long_log: Log) -> None:
+@pytest.mark.usefixtures("_in_small_parts")
+def test_a_ledger_that_is_deleted_meanwhile_is_told_where_it_stands(cluster: LocalCluster) -> None:
     async def test(client: bk.AsyncBookKeeper, same: bk.AsyncLog) -> None:
-        third = long_log.ledgers()[2].ledger_id
+        third = log.ledgers()[2].ledger_id
         found: list[int] = []
         async with aclosing(same.read_rows(["id"], end=LogPosition(third, 0))) as before:
             assert await ids(before) == list(range(4_000))
@@ -177,7 +199,9 @@ def test_a_ledger_that_is_deleted_meanwhile_is_told_where_it_stands(cluster: Loc
             await collect(same.read_rows(["id"]), found)
         assert found == list(range(4_000))
 
-    with_log(cluster, long_log, test)
+    with BookKeeper(cluster.metadata_uri) as writing:
+        log = _long_log(writing, 3)
+        with_log(cluster, log, test)
 
 
 def test_a_read_that_is_left_early_ends_its_requests_and_tasks(cluster: LocalCluster, long_log: Log) -> None:
@@ -278,9 +302,9 @@ def test_a_slow_consumer_bounds_what_is_read_ahead(
 
 def test_reads_share_the_client_s_threads(cluster: LocalCluster, long_log: Log) -> None:
     async def test(client: bk.AsyncBookKeeper, same: bk.AsyncLog) -> None:
-        before = threads()
-        found = await asyncio.gather(*(ids(same.read_rows(["id"], where="id >= 8000")) for _ in range(20)))
-        assert found == [list(range(8_000, 16_000))] * 20
+        before, start = threads(), LogPosition(long_log.ledgers()[6].ledger_id, 0)
+        found = await asyncio.gather(*(ids(same.read_rows(["id"], start=start)) for _ in range(20)))
+        assert found == [list(range(12_000, 16_000))] * 20
         assert len(threads() - before) <= 8
 
     with_log(cluster, long_log, test)

@@ -168,7 +168,7 @@ def test_an_append_in_order_waits_for_room_that_entries_on_their_way_will_make(
     cluster: LocalCluster,
 ) -> None:
     """All bookies stand still: nothing is refused, and when the writer fails so does everything that waits."""
-    client = BookKeeper(cluster.metadata_uri, replace(NARROW, add_quorum_timeout_s=4.0))
+    client = BookKeeper(cluster.metadata_uri, replace(NARROW, add_timeout_s=0.5, add_quorum_timeout_s=1.5))
     writer = client.create_ledger_adv()
     for bookie in cluster.bookies:
         bookie.suspend()

@@ -34,17 +34,6 @@ def test_with_deferred_sync_only_a_force_confirms_for_readers(client: BookKeeper
     assert payloads(client.open_ledger(writer.ledger_id)) == [b"a", b"b", b"c"]
 
 
-def test_forced_entries_survive_the_kill_of_all_bookies(client: BookKeeper, wide_cluster: LocalCluster) -> None:
-    writer = client.create_ledger(deferred_sync=True)
-    writer.append_batch([b"%d" % i for i in range(100)])
-    assert writer.force() == 99
-    with killed(*wide_cluster.bookies):
-        pass
-    reader = client.open_ledger(writer.ledger_id)
-    assert reader.last_add_confirmed >= 99
-    assert payloads(reader, 0, 99) == [b"%d" % i for i in range(100)]
-
-
 def test_a_ledger_that_was_never_forced_is_closed_without_any_entry(client: BookKeeper) -> None:
     """Ref: protocol rule 30."""
     with client.create_ledger(deferred_sync=True) as writer:

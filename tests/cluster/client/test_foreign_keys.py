@@ -21,7 +21,7 @@ from bk_spark.replication.settings import AutoRecoveryConfig
 from bk_spark.wire.codec import encode_add_request
 from bk_spark.wire.messages import HIGHEST_LEDGER_ID, AddRequest, AdminOperation, Status
 from tests.cluster.bookie.asked_bookie import KEY, TIMEOUT_S, AskedBookie
-from tests.cluster.live_ledgers import BRISK, DEADLINE_S, payloads, result_of
+from tests.cluster.live_ledgers import BRISK, DEADLINE_S, payloads
 
 SECRET = b"another password than AskedBookie's"
 ENTRIES = [b"%d" % one for one in range(20)]
@@ -65,22 +65,31 @@ def test_ledgers_whose_ids_one_bookie_holds_under_a_foreign_key_are_written_reco
     client: BookKeeper, squatted: LocalBookie, writers: list[WriteHandle]
 ) -> None:
     rereplicator = Rereplicator(client.context, AutoRecoveryConfig(open_fragment_grace_s=0.05, retry_s=0.2))
-    for number, writer in enumerate(writers[:6]):
-        if number % 3 == 0:
-            with writer:
-                writer.append_batch(ENTRIES)
-        elif number % 3 == 1:
-            writer.append_batch(ENTRIES)  # and its process dies
-        expected = [] if number % 3 == 2 else ENTRIES
-        with client.open_ledger(writer.ledger_id, SECRET) as reader:
-            assert payloads(reader) == expected
-        leaving = next(one for one in _named(client, writer.ledger_id) if one != squatted.bookie_id)
-        _until(lambda: result_of(client, rereplicator.rereplicate(writer.ledger_id, {leaving})).is_whole)  # noqa: B023
-        assert leaving not in _named(client, writer.ledger_id)
-        with client.open_ledger(writer.ledger_id, SECRET) as reader:
-            assert payloads(reader) == expected
+    closed, dying, empty = [one for one in writers if squatted.bookie_id in _named(client, one.ledger_id)][:3]
+    with closed:
+        closed.append_batch(ENTRIES)
+    dying.append_batch(ENTRIES)  # and its process dies
+    expected = {closed.ledger_id: ENTRIES, dying.ledger_id: ENTRIES, empty.ledger_id: []}
+    _assert_read(client, expected)
+    leaving = {one: next(name for name in _named(client, one) if name != squatted.bookie_id) for one in expected}
+    _until(lambda: _copied(client, rereplicator, leaving))
+    assert not [one for one in expected if leaving[one] in _named(client, one)]
+    _assert_read(client, expected)
     with AskedBookie(squatted) as raw:
         _until(lambda: raw.administer(AdminOperation.BOOKIE_STATUS).figures["foreign_ledgers_let_go"] > 0)
+
+
+def _assert_read(client: BookKeeper, expected: dict[int, list[bytes]]) -> None:
+    for ledger_id, entries in expected.items():
+        with client.open_ledger(ledger_id, SECRET) as reader:
+            assert payloads(reader) == entries
+
+
+def _copied(client: BookKeeper, rereplicator: Rereplicator, leaving: dict[int, str]) -> bool:
+    """Whether all are whole after a try at each, side by side."""
+    tries = [client.context.submit(rereplicator.rereplicate(one, {bookie_id})) for one, bookie_id in leaving.items()]
+    done = [one.result(DEADLINE_S) for one in tries]
+    return all(one.is_whole for one in done)
 
 
 def test_a_second_add_with_other_bytes_and_an_add_of_no_batch_are_refused(

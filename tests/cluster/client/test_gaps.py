@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -19,14 +19,11 @@ from tests.cluster.replication.test_worker import eventually, worker
 BRISK_WORKER = AutoRecoveryConfig(retry_s=0.2)
 """It gives the writers of open tails their usual time."""
 
+QUICK = dataclasses.replace(BRISK, replacement_retry_s=0.1)
+"""A client that soon sees a bookie again that was started."""
+
 OUTAGE_ENTRIES = 40
 """Confirmed while a bookie is away."""
-
-
-@pytest.fixture
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(bookies=3) as cluster:
-        yield cluster
 
 
 def _append_until(writer: WriteHandle, expected: list[bytes], fragments: int) -> None:
@@ -61,16 +58,25 @@ def _lacking(client: BookKeeper, ledger_id: int) -> set[str]:
 
 
 @pytest.mark.timeout(300)
-def test_after_a_rolling_restart_every_fragment_that_lacks_copies_is_marked_and_soon_none_lacks_any(
+def test_in_a_rolling_restart_every_fragment_that_lacks_copies_is_marked_before_and_after_the_close_and_soon_none_lacks_any(
     cluster: LocalCluster,
 ) -> None:
+    """A worker repairs what has an end while the writer goes on, which it does not displace; and the rest once it is closed."""
     expected: list[bytes] = []
-    with BookKeeper(cluster.metadata_uri, BRISK) as client:
+    with BookKeeper(cluster.metadata_uri, QUICK) as client:
         marks = UnderReplication(client.metadata_store, client.znodes)
-        with client.create_ledger(3, 3, 2) as writer:
-            for bookie in cluster.bookies:
-                _roll(writer, bookie, expected)
+        writer = client.create_ledger(3, 3, 2)
         ledger_id = writer.ledger_id
+        first, *others = cluster.bookies
+        with worker(cluster, BRISK_WORKER) as (working, _):
+            _roll(writer, first, expected)
+            eventually(lambda: working.made_whole >= 1 and marks.mark_of(ledger_id) is None)
+            assert not client.ledger_metadata(ledger_id).is_closed
+        for bookie in others:
+            _roll(writer, bookie, expected)
+        expected.append(b"last")
+        writer.append(expected[-1])
+        writer.close()
         eventually(lambda: client.ledger_metadata(ledger_id).is_closed)
         lacking = _lacking(client, ledger_id)
         mark = marks.mark_of(ledger_id)
@@ -81,20 +87,3 @@ def test_after_a_rolling_restart_every_fragment_that_lacks_copies_is_marked_and_
             eventually(lambda: marks.mark_of(ledger_id) is None)
         assert_whole(client, ledger_id, set())
         assert payloads(client.open_ledger(ledger_id)) == expected
-
-
-@pytest.mark.timeout(300)
-def test_the_mark_is_there_before_the_ledger_is_closed_and_a_worker_repairs_what_has_an_end(cluster: LocalCluster) -> None:
-    expected: list[bytes] = []
-    with BookKeeper(cluster.metadata_uri, BRISK) as client, worker(cluster, BRISK_WORKER) as (working, _):
-        marks = UnderReplication(client.metadata_store, client.znodes)
-        writer = client.create_ledger(3, 3, 2)
-        for made_whole in range(1, 3):
-            _roll(writer, cluster.bookies[0], expected)
-            eventually(lambda: working.made_whole >= made_whole and marks.mark_of(writer.ledger_id) is None)  # noqa: B023
-        assert not client.ledger_metadata(writer.ledger_id).is_closed
-        expected.append(b"last")
-        writer.append(expected[-1])  # the repair has not displaced the writer
-        writer.close()
-        assert _lacking(client, writer.ledger_id) == set()
-        assert payloads(client.open_ledger(writer.ledger_id)) == expected

@@ -69,38 +69,6 @@ def test_an_idle_writers_last_entry_becomes_visible(client: BookKeeper) -> None:
         assert payloads(reader) == [b"a", b"b"]
 
 
-@pytest.mark.parametrize("restart", ["kill", "stop"])
-def test_an_explicit_last_add_confirmed_survives_the_restart_of_all_bookies(
-    client: BookKeeper, wide_cluster: LocalCluster, restart: str
-) -> None:
-    """Ref: situation 23."""
-    with client.create_ledger() as writer:
-        writer.append_batch([b"a", b"b"])
-        reader = client.open_ledger(writer.ledger_id, recover=False)
-        eventually_last_add_confirmed(reader, 1)
-        reader.wait_for_last_add_confirmed(1, BRISK.explicit_lac_s)  # all bookies were told; the first one's word was enough
-        for bookie in wide_cluster.bookies:
-            getattr(bookie, restart)()
-        for bookie in wide_cluster.bookies:
-            bookie.start()
-        assert client.open_ledger(writer.ledger_id, recover=False).last_add_confirmed == 1
-
-
-def test_an_idle_writers_last_entry_becomes_visible_though_all_bookies_restart_before_they_are_told(
-    client: BookKeeper, wide_cluster: LocalCluster
-) -> None:
-    """Protocol rule 62: bookies are down when the pause ends."""
-    with client.create_ledger() as writer:
-        writer.append_batch([b"a", b"b"])
-        for bookie in wide_cluster.bookies:
-            bookie.kill()
-        for bookie in wide_cluster.bookies:
-            bookie.start()
-        reader = client.open_ledger(writer.ledger_id, recover=False)
-        eventually_last_add_confirmed(reader, 1)
-        assert payloads(reader) == [b"a", b"b"]
-
-
 def test_a_wait_ends_when_the_last_add_confirmed_moves_and_shows_no_more_than_it(talking: BookKeeper) -> None:
     """Ref: situation 46."""
     with talking.create_ledger() as writer:

@@ -200,7 +200,7 @@ def test_rows_that_could_not_be_written_are_told_though_nobody_looks_at_their_fu
 def test_a_row_that_is_too_large_fails_its_own_call_and_those_beside_it_are_written_in_order(log):
     large = random.Random(4).randbytes(20_000_000)
     schema = pa.schema([("number", pa.int64()), ("raw", pa.binary())])
-    with log.open_row_writer(schema, max_delay_s=60) as writer:
+    with log.open_row_writer(schema, max_delay_s=1) as writer:  # the large one waits until those before it have gone on
         before = [writer.append_async({"number": number}) for number in range(50)]
         refused = writer.append_async([{"number": -1}, {"number": -2, "raw": large}, {"number": -3}])
         behind = [writer.append_async({"number": number}) for number in range(50, 100)]

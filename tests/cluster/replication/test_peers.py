@@ -13,7 +13,7 @@ from bk_spark.config import ClientConfig, DigestType, LedgerOptions
 from bk_spark.entries.batch import EncodedBatch, decode
 from bk_spark.entries.digest import Digester, master_key
 from bk_spark.errors import BookieUnavailableError, CorruptionError, MetadataConflictError
-from bk_spark.local.cluster import ROOT, LocalBookie, LocalCluster
+from bk_spark.local.cluster import ROOT, LocalCluster
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
 from bk_spark.metadata.registration import initialise_cluster
 from bk_spark.metadata.store import Versioned
@@ -25,6 +25,7 @@ from tests.memory_store import MemoryStore, MemoryTree
 
 ZNODES = Znodes(ROOT)
 LIMITS = replace(BRISK, recovery_timeout_s=2.0)
+EXPECTED = [b"%d" % one for one in range(40)]
 
 
 class RecordingStore(MemoryStore):
@@ -85,10 +86,6 @@ def _create(store: MemoryStore, ledger_id: int) -> LedgerMetadata:
     return made
 
 
-def _bookie(cluster: LocalCluster, bookie_id: str) -> LocalBookie:
-    return next(bookie for bookie in cluster.bookies if bookie.bookie_id == bookie_id)
-
-
 # --- metadata
 
 
@@ -131,29 +128,58 @@ def _entries(copies: Sequence[EncodedBatch]) -> dict[int, tuple[int, bytes, byte
 # --- from real bookies
 
 
-@pytest.mark.parametrize(("e", "w", "a"), [(3, 3, 2), (3, 2, 2), (4, 3, 2)])
-@pytest.mark.parametrize("digest_type", DigestType)
-def test_exactly_what_a_bookie_should_hold_comes_from_the_others_while_it_is_down(
-    wide_cluster: LocalCluster, client: BookKeeper, online: ClusterPeers, e: int, w: int, a: int, digest_type: DigestType
+def _closed(client: BookKeeper, bookie_id: str, options: LedgerOptions) -> LedgerMetadata | None:
+    """A ledger of 40 entries, unless its ensemble lacks the bookie."""
+    sizes = (options.ensemble_size, options.write_quorum, options.ack_quorum)
+    with client.create_ledger(*sizes, options.digest_type, password=options.password) as writer:
+        if bookie_id not in writer.metadata.last_fragment.ensemble:
+            return None
+        writer.append_batch(EXPECTED[:30])
+        for payload in EXPECTED[30:]:
+            writer.append(payload)
+    return client.ledger_metadata(writer.ledger_id)
+
+
+def _in_two_slots(client: BookKeeper, bookie_id: str, options: LedgerOptions) -> list[tuple[int, LedgerMetadata]]:
+    """Two ledgers in whose ensembles the bookie has different slots."""
+    found: dict[int, LedgerMetadata] = {}
+    while len(found) < 2:
+        if metadata := _closed(client, bookie_id, options):
+            found[metadata.last_fragment.ensemble.index(bookie_id)] = metadata
+    return list(found.items())
+
+
+def _assert_what_others_give(peers: ClusterPeers, metadata: LedgerMetadata, slot: int) -> None:
+    assert peers.metadata([metadata.ledger_id]) == [metadata]
+    copies = list(peers.read(metadata, 0, 39, metadata.last_fragment.ensemble[slot]))
+    assert {entry_id: payload for entry_id, (_, _, payload) in _entries(copies).items()} == {
+        one: EXPECTED[one] for one in range(40) if metadata.slot_pattern(slot).holds(one)
+    }
+    assert {one.header.pattern for one in copies} == {metadata.slot_pattern(slot)}
+    assert all(decode(one).matching(Digester(metadata.digest_type, metadata.password)).all() for one in copies)
+
+
+def test_exactly_what_a_bookie_should_hold_comes_from_the_others_while_it_is_down_and_what_it_has_alone_is_an_error(
+    wide_cluster: LocalCluster, client: BookKeeper, online: ClusterPeers
 ) -> None:
-    writer = client.create_ledger(e, w, a, digest_type, password=b"secret")
-    expected = [b"%d" % one for one in range(40)]
-    writer.append_batch(expected[:30])
-    for payload in expected[30:]:
-        writer.append(payload)
-    writer.close()
-    [metadata] = online.metadata([writer.ledger_id])
-    assert isinstance(metadata, LedgerMetadata)
-    for slot, bookie_id in enumerate(metadata.last_fragment.ensemble):
-        with killed(_bookie(wide_cluster, bookie_id)):
-            copies = list(online.read(metadata, 0, 39, bookie_id))
-        assert {entry_id: payload for entry_id, (_, _, payload) in _entries(copies).items()} == {
-            one: expected[one] for one in range(40) if metadata.slot_pattern(slot).holds(one)
-        }
-        assert {one.header.pattern for one in copies} == {metadata.slot_pattern(slot)}
-        assert all(decode(one).matching(Digester(digest_type, b"secret")).all() for one in copies)
-        if slot == 1:
-            break
+    down = wide_cluster.bookies[1]
+    made = [
+        one
+        for (e, w, a), digest_type in itertools.product([(3, 3, 2), (3, 2, 2), (4, 3, 2)], DigestType)
+        for one in _in_two_slots(
+            client,
+            down.bookie_id,
+            LedgerOptions(ensemble_size=e, write_quorum=w, ack_quorum=a, digest_type=digest_type, password=b"secret"),
+        )
+    ]
+    alone = None
+    while alone is None:
+        alone = _closed(client, down.bookie_id, LedgerOptions(ensemble_size=1, write_quorum=1, ack_quorum=1))
+    with killed(down):
+        for slot, metadata in made:
+            _assert_what_others_give(online, metadata, slot)
+        with pytest.raises(BookieUnavailableError):
+            list(online.read(alone, 0, 0, down.bookie_id))
 
 
 def test_the_bookie_itself_is_asked_last(client: BookKeeper, online: ClusterPeers, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,19 +196,6 @@ def test_the_bookie_itself_is_asked_last(client: BookKeeper, online: ClusterPeer
         list(online.read(metadata, 0, 0, bookie_id))
         assert bookie_id not in itertools.islice(asked, len(asked) - 1, None)
         asked.clear()
-
-
-def test_an_entry_that_no_other_bookie_can_give_is_an_error(
-    wide_cluster: LocalCluster, client: BookKeeper, online: ClusterPeers
-) -> None:
-    writer = client.create_ledger(1, 1, 1)
-    writer.append(b"x")
-    writer.close()
-    [metadata] = online.metadata([writer.ledger_id])
-    assert isinstance(metadata, LedgerMetadata)
-    [only] = metadata.last_fragment.ensemble
-    with killed(_bookie(wide_cluster, only)), pytest.raises(BookieUnavailableError):
-        list(online.read(metadata, 0, 0, only))
 
 
 def test_a_recovered_ledger_is_closed_behind_its_last_confirmed_entry(client: BookKeeper, online: ClusterPeers) -> None:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,12 +20,9 @@ from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore, connect
 from bk_spark.replication import worker as replication_worker
 from bk_spark.replication.ledger_rereplication import RereplicatedLedger
-from bk_spark.replication.rereplicator import Rereplicator
 from bk_spark.replication.settings import AutoRecoveryConfig
 from bk_spark.replication.worker import MAX_RETRY_FACTOR, ReplicationWorker
-from tests.cluster.live_ledgers import BRISK, DEADLINE_S, killed, payloads
-from tests.cluster.metadata.test_zookeeper import expire
-from tests.cluster.replication.test_rereplicator import assert_whole
+from tests.cluster.live_ledgers import BRISK, DEADLINE_S, killed
 
 HASTY = AutoRecoveryConfig(open_fragment_grace_s=0.05, retry_s=0.2)
 SLOW = AutoRecoveryConfig(replicate_bytes_per_s=10_000, retry_s=0.2)
@@ -97,75 +92,6 @@ def eventually(what: Callable[[], bool]) -> None:
         time.sleep(0.02)
 
 
-def _lost_bookie(cluster: LocalCluster, client: BookKeeper, ledgers: int, size: int = 10) -> tuple[LocalBookie, list[int]]:
-    """A bookie, and ledgers of five entries that name it. With entries of a megabyte a copy takes several batches."""
-    lost = cluster.bookies[1]
-    named: list[int] = []
-    while len(named) < ledgers:
-        with client.create_ledger(3, 2, 2) as writer:
-            writer.append_batch([b"%d" % one * size for one in range(5)])
-        if lost.bookie_id in writer.metadata.last_fragment.ensemble:
-            named.append(writer.ledger_id)
-    return lost, named
-
-
-def test_all_marked_ledgers_are_made_whole_and_their_marks_go(
-    wide_cluster: LocalCluster, client: BookKeeper, marks: UnderReplication
-) -> None:
-    """By two workers at once; those marked before they started, and those that come. Situation 76."""
-    lost, named = _lost_bookie(wide_cluster, client, 20)
-    marks.mark_many({ledger_id: [lost.bookie_id] for ledger_id in named[:10]})
-    with lost_for_good(client, lost), worker(wide_cluster) as (one, _), worker(wide_cluster) as (other, _):
-        eventually(lambda: marks.count() == 0)
-        marks.mark_many({ledger_id: [lost.bookie_id] for ledger_id in named[10:]})
-        eventually(lambda: marks.count() == 0)
-        eventually(lambda: one.made_whole + other.made_whole >= 20)
-        for ledger_id in named:
-            assert_whole(client, ledger_id, {lost.bookie_id})
-    assert marks.locks() == {}
-
-
-def test_readers_and_a_writer_go_on_meanwhile(wide_cluster: LocalCluster, client: BookKeeper, marks: UnderReplication) -> None:
-    lost, named = _lost_bookie(wide_cluster, client, 5)
-    ended = threading.Event()
-    seen: list[bytes] = []
-
-    def read_on() -> None:
-        while not ended.is_set():
-            for ledger_id in named:
-                with client.open_ledger(ledger_id) as reader:
-                    seen.extend(payloads(reader))
-
-    reading = threading.Thread(target=read_on)
-    reading.start()
-    with client.create_ledger() as writer, lost_for_good(client, lost), worker(wide_cluster):
-        marks.mark_many({ledger_id: [lost.bookie_id] for ledger_id in [*named, writer.ledger_id]})
-        count = 0
-        while marks.count() or count < 20:
-            assert writer.append(b"%d" % count) == count
-            count += 1
-    ended.set()
-    reading.join(DEADLINE_S)
-    assert set(seen) == {b"%d" % one * 10 for one in range(5)}
-    with client.open_ledger(writer.ledger_id) as reader:
-        assert payloads(reader) == [b"%d" % one for one in range(count)]
-
-
-def test_an_open_ledger_of_a_dead_writer_is_fenced_closed_and_copied(
-    wide_cluster: LocalCluster, client: BookKeeper, marks: UnderReplication
-) -> None:
-    """Protocol rule 53."""
-    with BookKeeper(wide_cluster.metadata_uri, BRISK) as dying:
-        writer = dying.create_ledger()
-        writer.append(b"x")
-    lost = next(one for one in wide_cluster.bookies if one.bookie_id in writer.metadata.last_fragment.ensemble)
-    with lost_for_good(client, lost), worker(wide_cluster):
-        marks.mark(writer.ledger_id, [lost.bookie_id])
-        eventually(lambda: marks.count() == 0)
-        assert client.ledger_metadata(writer.ledger_id).state is LedgerState.CLOSED
-        assert_whole(client, writer.ledger_id, {lost.bookie_id})
-
-
 def test_what_cannot_be_made_whole_stays_marked_and_is_tried_again(
     wide_cluster: LocalCluster, client: BookKeeper, marks: UnderReplication
 ) -> None:
@@ -216,100 +142,13 @@ def test_a_problem_that_many_ledgers_share_is_told_once(
         assert len(made._logged_s) <= 2
 
 
-def test_nothing_is_begun_while_autorecovery_is_disabled_and_what_is_under_way_stops_at_once(
-    wide_cluster: LocalCluster, client: BookKeeper, marks: UnderReplication
-) -> None:
-    lost, named = _lost_bookie(wide_cluster, client, 3, size=1_000_000)
-    with lost_for_good(client, lost), worker(wide_cluster, SLOW) as (made, _):
-        marks.mark_many({ledger_id: [lost.bookie_id] for ledger_id in named})
-        eventually(lambda: len(marks.locks()) == 3)
-        marks.disable()
-        try:
-            eventually(lambda: marks.locks() == {})
-            assert (made.made_whole, marks.count()) == (0, 3)
-        finally:
-            marks.enable()
-        eventually(lambda: len(marks.locks()) == 3)
-    assert marks.locks() == {}
-    assert marks.count() == 3
-    with lost_for_good(client, lost), worker(wide_cluster):
-        eventually(lambda: marks.count() == 0)
-
-
-def test_a_worker_whose_session_expires_harms_nothing_and_goes_on_with_a_new_one(
-    wide_cluster: LocalCluster, client: BookKeeper, marks: UnderReplication
-) -> None:
-    """Situation 83: its locks are gone, others may work on the same ledgers, and it finishes what is left."""
-    lost, named = _lost_bookie(wide_cluster, client, 6, size=20_000)
-    slow = AutoRecoveryConfig(replicate_bytes_per_s=400_000, retry_s=0.2)
-    with lost_for_good(client, lost), worker(wide_cluster, slow) as (made, store):
-        marks.mark_many({ledger_id: [lost.bookie_id] for ledger_id in named})
-        eventually(lambda: bool(marks.locks()))
-        expire(store)
-        with worker(wide_cluster):
-            eventually(lambda: marks.count() == 0)
-        for ledger_id in named:
-            assert_whole(client, ledger_id, {lost.bookie_id})
-        more, again = _lost_bookie_of(wide_cluster, client, lost)
-        marks.mark(again, [more.bookie_id])
-        eventually(lambda: marks.count() == 0)
-        eventually(lambda: len(made._under_way) == 0)
-
-
-def _lost_bookie_of(cluster: LocalCluster, client: BookKeeper, lost: LocalBookie) -> tuple[LocalBookie, int]:
-    """Another bookie, and a ledger that names it and not the one that is dead."""
-    with client.create_ledger(2, 2, 2) as writer:
-        writer.append(b"x")
-    ensemble = client.ledger_metadata(writer.ledger_id).last_fragment.ensemble
-    return next(one for one in cluster.bookies if one.bookie_id in ensemble and one is not lost), writer.ledger_id
-
-
-def test_a_ledger_that_takes_long_keeps_no_others_waiting(
-    wide_cluster: LocalCluster, client: BookKeeper, marks: UnderReplication, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Also not those that are marked, or are to be tried again, meanwhile."""
-    lost, [long, short] = _lost_bookie(wide_cluster, client, 2)
-    marked, begun = Rereplicator.rereplicate, threading.Event()
-
-    async def slowly(self: Rereplicator, ledger_id: int, *, fence: Fragment | None = None) -> RereplicatedLedger | None:
-        if ledger_id == long:
-            begun.set()
-            await asyncio.Event().wait()
-        return await marked(self, ledger_id, fence=fence)
-
-    monkeypatch.setattr(Rereplicator, "rereplicate", slowly)
-    with lost_for_good(client, lost), worker(wide_cluster) as (made, _):
-        marks.mark(long, [lost.bookie_id])
-        assert begun.wait(DEADLINE_S)
-        assert marks.try_lock(short, "somebody else")
-        marks.mark(short, [lost.bookie_id])
-        eventually(lambda: len(made._retries) == 1)
-        marks.unlock(short)
-        eventually(lambda: [one.ledger_id for one in marks.marks()] == [long])
-        eventually(lambda: len(made._under_way) == 1)
-    marks.remove(next(marks.marks()))
-
-
-def test_ledgers_that_wait_keep_no_others_from_being_found(
-    wide_cluster: LocalCluster, client: BookKeeper, marks: UnderReplication, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where more are marked than are taken up at a time."""
-    monkeypatch.setattr(replication_worker, "MAX_MARKS", 1)
-    lost, [first, second] = _lost_bookie(wide_cluster, client, 2)
-    assert marks.try_lock(first, "somebody else")
-    patient = AutoRecoveryConfig(retry_s=2 * DEADLINE_S)
-    with lost_for_good(client, lost), worker(wide_cluster, patient):
-        marks.mark_many({ledger_id: [lost.bookie_id] for ledger_id in (first, second)})
-        eventually(lambda: [one.ledger_id for one in marks.marks()] == [first])
-    marks.unlock(first)
-    marks.remove(next(marks.marks()))
-
-
 def test_a_worker_asks_seldom_while_autorecovery_is_disabled(
     wide_cluster: LocalCluster, client: BookKeeper, marks: UnderReplication, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also with ledgers that it was to try again by now."""
-    [ledger_id] = _lost_bookie(wide_cluster, client, 1)[1]
+    with client.create_ledger(3, 2, 2) as writer:
+        writer.append(b"x")
+    ledger_id = writer.ledger_id
     assert marks.try_lock(ledger_id, "somebody else")
     with worker(wide_cluster) as (made, _):
         marks.mark(ledger_id, ["somebody"])

@@ -11,9 +11,9 @@ from bk_spark.metadata.registration import BookieAddress, register
 from tests.cluster.live_ledgers import BRISK, DEADLINE_S, bookies_of, payloads
 
 
-def test_a_bookie_is_reached_on_its_new_port_though_another_bookie_answers_on_its_old_one() -> None:
+def test_a_bookie_is_reached_on_its_new_port_though_another_bookie_answers_on_its_old_one(cluster: LocalCluster) -> None:
     """As after a SIGKILL: the dead bookie's registration lasts until its session ends, and its port is taken meanwhile."""
-    with LocalCluster(bookies=2) as cluster, BookKeeper(cluster.metadata_uri, BRISK) as client:
+    with BookKeeper(cluster.metadata_uri, BRISK) as client:
         with client.create_ledger(ensemble_size=1, write_quorum=1, ack_quorum=1) as writer:
             writer.append(b"a")
         (moved,) = bookies_of(cluster, writer.metadata)
@@ -21,10 +21,12 @@ def test_a_bookie_is_reached_on_its_new_port_though_another_bookie_answers_on_it
         moved.stop()
         other.stop()
         moved.port, other.port = other.port, moved.port
-        other.start()
-        register(client.context.store, client.context.znodes, BookieAddress(moved.bookie_id, "127.0.0.1", other.port))
-        assert _read(client, writer.ledger_id) == "WRONG_BOOKIE"
-        moved.start()
+        try:
+            other.start()
+            register(client.context.store, client.context.znodes, BookieAddress(moved.bookie_id, "127.0.0.1", other.port))
+            assert _read(client, writer.ledger_id) == "WRONG_BOOKIE"
+        finally:
+            moved.start()
         deadline_s = time.monotonic() + DEADLINE_S
         while (found := _read(client, writer.ledger_id)) != "a":
             assert time.monotonic() < deadline_s, found

@@ -149,7 +149,7 @@ def test_an_append_above_the_whole_window_goes_alone(client: BookKeeper) -> None
 
 def test_appends_wait_while_the_window_is_full_and_fail_when_the_writer_does(cluster: LocalCluster) -> None:
     """All bookies stand still: what waits for room must not wait for ever."""
-    with BookKeeper(cluster.metadata_uri, replace(QUICK, add_quorum_timeout_s=4.0)) as client:
+    with BookKeeper(cluster.metadata_uri, replace(QUICK, add_timeout_s=0.5, add_quorum_timeout_s=1.5)) as client:
         _wait_and_fail(client.create_ledger(), cluster)
 
 
