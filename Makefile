@@ -83,12 +83,13 @@ check: $(VENV)/test-installed
 	$(MAKE) --jobs=2 --output-sync=target lint compiled
 	$(PYTEST) tests/unit tests/scenarios $(PYTEST_ARGS)
 
-# Most of a test with Spark is a JVM that starts: it compiles quickly, not well, and maps its classes from an archive.
+# Most of a test with Spark are processes that start: a JVM compiles quickly, not well, and maps its classes from an archive, and
+# Spark's Python processes find pyspark compiled.
 test: check-java $(VENV)/test-installed
-	$(MAKE) --jobs=2 --output-sync=target lint compiled $(VENV)/spark.jsa
+	$(MAKE) --jobs=2 --output-sync=target lint compiled $(VENV)/spark.jsa $(VENV)/byte-code
 	$(QUICK_JVM) $(PYTEST) $(PYTEST_ARGS)
 
-soak: lint check-java $(VENV)/spark.jsa
+soak: lint check-java $(VENV)/spark.jsa $(VENV)/byte-code
 	BK_SPARK_SOAK=1 $(PYTEST) tests/unit tests/simulation --timeout 3600
 	BK_SPARK_SOAK=1 $(QUICK_JVM) $(PYTEST) tests/cluster tests/spark tests/interop -m nightly
 	$(QUICK_JVM) $(PYTEST) tests/soak --timeout 3600
@@ -203,8 +204,11 @@ $(VENV)/test-installed: $(VENV)/made setup.cfg pyproject.toml
 	@rm -f $(VENV)/installed
 	@touch $@
 
-$(VENV)/spark.jsa: $(VENV)/test-installed | check-java
+$(VENV)/spark.jsa: $(VENV)/test-installed | check-java $(VENV)/byte-code
 	$(RUN) -m tests.spark.class_archive $@
+
+$(VENV)/byte-code: $(VENV)/test-installed
+	$(RUN) -m tests.spark.byte_code $@
 
 check-java:
 	@"$${JAVA_HOME:+$$JAVA_HOME/bin/}java" -version 2>&1 | grep -Eq 'version "(1[7-9]|[2-9][0-9])' \

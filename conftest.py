@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import hypothesis
 import pytest
@@ -14,7 +15,7 @@ from bk_spark.local.zookeeper_server import LocalZooKeeper
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore, connect, parse_uri
 from tests.budget import IS_SOAK, PROFILE, SAMPLES
-from tests.durations.recorded import recorded_s
+from tests.durations.recorded import recorded_s, scope_of
 
 pytest_plugins = ["tests.durations.recorder"]
 
@@ -81,7 +82,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if nightly:
         config.hook.pytest_deselected(items=nightly)
         items[:] = [item for item in items if not item.get_closest_marker("nightly")]
-    items.sort(key=lambda item: -recorded_s(item.nodeid))
+    items.sort(key=lambda item: -recorded_s(scope_of(item.nodeid)))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """As ``--dist loadfile``, by ``scope_of``."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return scope_of(nodeid)
+
+    return Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

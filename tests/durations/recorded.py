@@ -1,4 +1,4 @@
-"""What each file of tests took when it was recorded, so that files which run side by side end together.
+"""What each file of tests took when it was recorded, so that what runs side by side ends together.
 
 ``python -m tests.durations --record`` writes it from the last run. A file that is not in it is taken for a short one.
 """
@@ -12,6 +12,9 @@ from typing import Any
 
 RECORDED = Path(__file__).parent / "recorded.json"
 
+TOGETHER = ("tests/interop/",)
+"""Folders whose files one worker runs, because they share servers that take longer to start than the tests take."""
+
 LEAST_S = 3.0
 """Shorter files fill the gaps at the end in any order."""
 
@@ -22,9 +25,15 @@ def _seconds() -> dict[str, float]:
     return found
 
 
-def recorded_s(nodeid: str) -> float:
-    """What the file of a test took."""
-    return _seconds().get(nodeid.partition("::")[0], 0.0)
+def scope_of(nodeid: str) -> str:
+    """What one worker runs: the file of a test, or its folder where that is one of TOGETHER."""
+    return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid.partition("::")[0])
+
+
+@cache
+def recorded_s(scope: str) -> float:
+    """What a file, or all files of a folder of TOGETHER, took."""
+    return sum(seconds for file, seconds in _seconds().items() if scope_of(file) == scope)
 
 
 def record(run: dict[str, Any]) -> int:

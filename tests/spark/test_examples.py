@@ -24,7 +24,7 @@ from bk_spark.local.cluster import LocalCluster
 from tests.checkout import ROOT
 from tests.cluster.topic.written_topics import WrittenTopic
 from tests.unit.documented_commands import blocks
-from tests.unit.documented_examples import CHECKPOINTS, GUIDE, README
+from tests.unit.documented_examples import CHECKPOINTS, GUIDE, README, STREAMING
 from tests.unit.pulsar.entries import single
 
 DEADLINE_S = 500
@@ -61,7 +61,7 @@ def _output(command: list[str], cwd: Path, environment: dict[str, str], given: s
 def shown(
     cluster: LocalCluster, secured_cluster: LocalCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, dict[str, Any]]:
-    """Page → what its examples printed and what ended them. One process and one Spark session run them all."""
+    """Page → what its examples printed and what ended them; the streaming example too. One process and one JVM run them all."""
     directory = tmp_path_factory.mktemp("examples")
     secrets = _secrets(secured_cluster, directory / "secrets")
     with BookKeeper(cluster.metadata_uri) as bookkeeper:
@@ -70,10 +70,17 @@ def shown(
             topic.write([[single(b"apples", partition_key="customer-7")]])
     task = {
         "uri": {"*": cluster.metadata_uri, "secure.md": secured_cluster.metadata_uri},
+        "secured": {"uri": secured_cluster.metadata_uri, "config": _given(secured_cluster)},
         "replaced": {"/etc/logs/": f"{secrets}/", CHECKPOINTS: f"{directory}/checkpoints/"},
     }
     found: dict[str, dict[str, Any]] = json.loads(_run(["-m", "tests.unit.documented_examples"], directory, json.dumps(task)))
     return found
+
+
+def _given(secured: LocalCluster) -> dict[str, str]:
+    """The settings of a client that reaches it."""
+    names = ("tls_ca", "tls_certificate", "tls_key", "zookeeper_auth")
+    return {name: str(getattr(secured.client_config, name)) for name in names}
 
 
 def _secrets(secured: LocalCluster, directory: Path) -> Path:
@@ -105,9 +112,10 @@ def test_the_demo_finds_everything_equal_and_leaves_nothing_behind(tmp_path: Pat
     assert list(tmp_path.iterdir()) == []
 
 
-def test_the_streaming_example_has_each_row_once() -> None:
-    shown = _run([str(ROOT / "examples" / "streaming.py")], ROOT)
-    found = re.findall(r'log "(\w+)": (\d+) rows, (\d+) different', shown)
+def test_the_streaming_example_has_each_row_once(shown: dict[str, dict[str, Any]]) -> None:
+    example = shown[STREAMING.name]
+    assert example["problem"] is None, example["problem"]
+    found = re.findall(r'log "(\w+)": (\d+) rows, (\d+) different', example["printed"])
     assert [name for name, _, _ in found] == ["orders", "large"]
     assert all(rows == different for _, rows, different in found)
     assert int(found[0][1]) >= 60

@@ -160,7 +160,7 @@ def test_spark_s_types_are_keys_as_the_condition_compares_them(logs: Logs, log) 
             ("day", "day = '2026-01-08'"),
             ("at,local,day", "at = '2026-01-01T08:00+01:00' AND local = '2026-01-01 07:00:00' AND day = DATE '2026-01-08'"),
         ):
-            logs.write(frame, log, mode="overwrite", partitionKey=column, lanes=64)
+            logs.write(frame, log, mode="overwrite", partitionKey=column, lanes=16)
             assert [row.id for row in logs.read(log, where=where).collect()] == [7]
     finally:
         logs.spark.conf.unset("spark.sql.session.timeZone")

@@ -130,7 +130,32 @@ WRITES = ("without TLS", "with a certificate of another authority", "with a wron
 """Refused in the tasks, or before: what differs for a write is where."""
 
 
-@pytest.mark.parametrize("case", REFUSED)
+TLS = pytest.mark.nightly(
+    held_by="tests/cluster/tls/test_tls.py::test_a_client_that_bookies_refuse_is_told_why,"
+    "tests/cluster/tls/test_tls.py::test_files_that_cannot_be_used_are_named_with_their_setting_before_anything_is_connected"
+)
+ACCESS = pytest.mark.nightly(
+    held_by="tests/cluster/metadata/test_zookeeper_acl.py::test_a_client_without_the_credential_is_refused_at_once_and_told_why"
+)
+PASSWORDS = pytest.mark.nightly(
+    held_by="tests/cluster/tls/test_tls.py::test_a_wrong_ledger_password_is_refused_and_no_password_is_shown"
+)
+"""The client's refusal is held there, its way through Spark by a case beside: one of each kind of refusal."""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "without TLS",
+        pytest.param("without a certificate", marks=TLS),
+        pytest.param("with a certificate of another authority", marks=TLS),
+        "with a wrong ledger password",
+        pytest.param("without a ledger password", marks=PASSWORDS),
+        "without a credential for ZooKeeper",
+        pytest.param("with another credential", marks=ACCESS),
+        pytest.param("with a file that is not there", marks=TLS),
+    ],
+)
 def test_who_is_refused_is_told_why(spark: SparkSession, given: Options, log: str, other: Path, case: str) -> None:
     change, sentence = REFUSED[case]
     options = changed(given | {"password": PASSWORD}, **change(other))
@@ -139,7 +164,7 @@ def test_who_is_refused_is_told_why(spark: SparkSession, given: Options, log: st
         assert sentence in refusal(lambda: save(spark.range(1), log, options))
 
 
-@pytest.mark.parametrize("case", ["without a certificate", "without a credential for ZooKeeper"])
+@pytest.mark.parametrize("case", ["without a certificate", pytest.param("without a credential for ZooKeeper", marks=ACCESS)])
 def test_a_stream_that_is_refused_is_told_why(spark: SparkSession, given: Options, log: str, other: Path, case: str) -> None:
     change, sentence = REFUSED[case]
     options = changed(given | {"password": PASSWORD}, **change(other))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import pyarrow as pa
 import pytest
 
 from bk_spark.bookkeeper import BookKeeper
+from tests.cluster.datasource.direct import Direct
 from tests.spark.conftest import Logs
 from tests.spark.test_user_errors import check
+from tests.unit.datasource.batches import numbers
 
 
 def committed_us(bookkeeper: BookKeeper, log: str) -> list[int]:
@@ -67,10 +70,10 @@ def test_a_stream_names_log_version_and_commit_of_each_row(logs: Logs, log, book
         ({"logs": "{log}-1,{log}-2", "versionAsOf": 1}, "it does not apply to several logs: each has versions and offsets"),
     ],
 )
-def test_what_does_not_go_together_ends_in_one_clear_sentence(logs: Logs, log, options, sentence) -> None:
+def test_what_does_not_go_together_ends_in_one_clear_sentence(logs: Logs, direct: Direct, log, options, sentence) -> None:
     log = log[:40]
-    logs.write(logs.spark.range(1), f"{log}-1", "overwrite")
-    logs.write(logs.spark.sql("SELECT 'x' AS payload"), f"{log}-2", "overwrite", content="entries")
-    logs.write(logs.spark.sql("SELECT 1D AS id"), f"{log}-3", "overwrite")
+    direct.write(f"{log}-1", numbers(0), overwrite=True)
+    direct.write(f"{log}-2", pa.record_batch({"payload": ["x"]}), overwrite=True, content="entries")
+    direct.write(f"{log}-3", pa.record_batch({"id": [1.0]}), overwrite=True)
     given = {name: value.format(log=log) if isinstance(value, str) else value for name, value in options.items()}
     check(lambda: logs.read(None, **given), sentence.format(log=log))

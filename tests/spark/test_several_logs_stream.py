@@ -123,6 +123,10 @@ def test_a_restart_repeats_the_last_batch_and_goes_on_also_with_a_log_that_came(
     assert all(json.dumps(end) == json.dumps(end, sort_keys=True) for end in ends(one))
 
 
+@pytest.mark.nightly(
+    held_by="tests/cluster/datasource/read/test_several_reader.py::test_a_batch_is_planned_again_from_its_offsets_alone,"
+    "tests/spark/test_stream_source.py::test_the_first_batch_keeps_its_start_when_it_is_repeated"
+)
 def test_the_first_batch_keeps_its_starts_when_it_is_repeated(query: Any, direct: Direct, log: str) -> None:
     """Log rule 6: Spark asks for the start of the first batch again, and each log has grown."""
     for name in "ab":
@@ -140,6 +144,10 @@ def test_the_first_batch_keeps_its_starts_when_it_is_repeated(query: Any, direct
     assert one.drain(logsPattern=f"{log}-.") == [[1], [2]]
 
 
+@pytest.mark.nightly(
+    held_by="tests/cluster/datasource/read/test_several_reader.py::test_rows_tell_their_log_and_version,"
+    "tests/spark/test_several_logs.py"
+)
 def test_rows_tell_their_log_version_and_commit(query: Any, direct: Direct, log: str, bookkeeper: BookKeeper) -> None:
     for name in ("a", "b", "a"):
         direct.write(f"{log}-{name}", numbers(1))
@@ -150,6 +158,10 @@ def test_rows_tell_their_log_version_and_commit(query: Any, direct: Direct, log:
     assert found == [[(f"{log}-a", 1, first[0]), (f"{log}-a", 2, first[1]), (f"{log}-b", 1, second[0])]]
 
 
+@pytest.mark.nightly(
+    held_by="tests/cluster/datasource/read/test_several_reader.py::test_a_leaders_log_of_entries_is_followed_beside_one_that_spark_writes,"
+    "tests/spark/test_stream_source.py::test_a_query_tails_a_live_leader_and_spark_s_appends"
+)
 def test_a_leaders_log_of_entries_is_tailed_beside_one_that_spark_writes(
     query: Any, direct: Direct, leading: BookKeeper, log: str
 ) -> None:
@@ -165,6 +177,9 @@ def test_a_leaders_log_of_entries_is_tailed_beside_one_that_spark_writes(
         assert [bytes(value) for value in one.values] == [b"spark", b"0", b"1", b"2"]
 
 
+@pytest.mark.nightly(
+    held_by="tests/cluster/datasource/read/test_several_reader.py::test_a_deleted_log_stops_the_stream_or_is_left_out"
+)
 def test_a_deleted_log_ends_the_query_in_one_sentence_or_is_left_out(
     query: Any, direct: Direct, log: str, bookkeeper: BookKeeper
 ) -> None:
@@ -181,6 +196,11 @@ def test_a_deleted_log_ends_the_query_in_one_sentence_or_is_left_out(
     assert one.drain(logsPattern=f"{log}-.") == [[3]]
 
 
+@pytest.mark.nightly(
+    held_by="tests/cluster/datasource/read/test_several_reader.py::test_a_log_that_comes_with_other_columns_stops_the_stream,"
+    "tests/cluster/datasource/read/test_several_reader.py::test_a_restart_reads_the_new_columns_of_the_log_that_stopped_the_stream,"
+    "tests/spark/test_stream_source.py::test_a_query_stops_at_a_wider_type_and_its_restart_reads_on"
+)
 def test_a_log_that_comes_with_a_new_column_ends_the_query_and_its_restart_reads_it(
     query: Any, logs: Logs, direct: Direct, log: str
 ) -> None:
@@ -195,6 +215,9 @@ def test_a_log_that_comes_with_a_new_column_ends_the_query_and_its_restart_reads
     assert one.drain("id,word", logsPattern=f"{log}-.") == [[(2, "x")]]
 
 
+@pytest.mark.nightly(
+    held_by="tests/cluster/datasource/read/test_several_reader.py::test_offsets_that_are_not_of_these_logs_are_refused"
+)
 def test_checkpoints_of_one_log_and_of_several_are_not_exchanged(query: Any, direct: Direct, log: str) -> None:
     for name in "ab":
         direct.write(f"{log}-{name}", numbers(1))
@@ -205,17 +228,28 @@ def test_checkpoints_of_one_log_and_of_several_are_not_exchanged(query: Any, dir
     check(lambda: several.drain(path=f"{log}-a"), "it is of a stream over several logs: name them by 'logs' or 'logsPattern'")
 
 
+OPTIONS = pytest.mark.nightly(
+    held_by="tests/unit/datasource/read/test_loaded_logs.py::test_a_pattern_that_matches_nothing_is_refused,"
+    "tests/unit/datasource/test_options.py,"
+    "tests/unit/datasource/read/test_several_offset.py"
+)
+"""The first case, and tests/spark/test_user_errors.py, hold that a stream's user reads such a sentence."""
+
+
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         ({"logs": "{log}-a,{log}-none"}, "there is no log '{log}-none'"),
-        ({"logsPattern": "{log}-none"}, "it matches the whole name of none of the"),
-        (
+        pytest.param({"logsPattern": "{log}-none"}, "it matches the whole name of none of the", marks=OPTIONS),
+        pytest.param(
             {"logs": "{log}-a", "endingOffsets": "latest"},
             "option 'endingOffsets' is 'latest': it does not apply to several",
+            marks=OPTIONS,
         ),
-        ({"logs": "{log}-a", "startingOffsets": '{{"log":1}}'}, "or an offset of a stream such as"),
-        ({"logs": "{log}-a", "startingOffsets": '{{"format":2,"logs":{{}}}}'}, "this release reads format 1"),
+        pytest.param({"logs": "{log}-a", "startingOffsets": '{{"log":1}}'}, "or an offset of a stream such as", marks=OPTIONS),
+        pytest.param(
+            {"logs": "{log}-a", "startingOffsets": '{{"format":2,"logs":{{}}}}'}, "this release reads format 1", marks=OPTIONS
+        ),
     ],
 )
 def test_what_cannot_be_followed_ends_in_one_clear_sentence(query: Any, direct: Direct, log: str, options, sentence) -> None:

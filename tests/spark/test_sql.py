@@ -7,25 +7,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
 
+from tests.cluster.datasource.direct import Direct
 from tests.spark.conftest import Logs
 
 
 @pytest.fixture
-def view(logs: Logs, log: str) -> Iterator[str]:
+def view(logs: Logs, direct: Direct, log: str) -> Iterator[str]:
     """A temporary view of a log with the rows (1, 'a') and (2, 'b')."""
-    logs.write(logs.spark.sql("SELECT * FROM VALUES (1L, 'a'), (2L, 'b') AS t(id, name)"), log)
+    direct.write(log, pa.record_batch({"id": [1, 2], "name": ["a", "b"]}))
     logs.spark.sql(f"CREATE TEMPORARY VIEW v USING bookkeeper OPTIONS (metadata '{logs.uri}', path '{log}')")
     yield "v"
     logs.spark.catalog.dropTempView("v")
 
 
 @pytest.fixture
-def table(logs: Logs, log: str) -> Iterator[str]:
+def table(logs: Logs, direct: Direct, log: str) -> Iterator[str]:
     """A catalog table over such a log."""
-    logs.write(logs.spark.sql("SELECT * FROM VALUES (1L, 'a'), (2L, 'b') AS t(id, name)"), log)
+    direct.write(log, pa.record_batch({"id": [1, 2], "name": ["a", "b"]}))
     logs.spark.sql(f"CREATE TABLE t (id BIGINT, name STRING) USING bookkeeper OPTIONS (metadata '{logs.uri}', path '{log}')")
     yield "t"
     logs.spark.sql("DROP TABLE t")

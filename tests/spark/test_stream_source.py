@@ -167,6 +167,10 @@ def here(direct: Direct, log: str) -> str:
     return json.dumps(direct.stream(log).initialOffset())
 
 
+@pytest.mark.nightly(
+    held_by="tests/cluster/datasource/read/test_micro_batch.py::test_an_overwrite_is_read_or_skipped_as_the_option_says,"
+    "tests/cluster/datasource/read/test_micro_batch.py::test_an_overwrite_fails_a_stream_after_all_that_came_before_it"
+)
 def test_overwrites_fail_a_query_or_are_read_or_skipped(collector: Any, direct: Direct, log: str) -> None:
     """Log rule 6."""
     direct.write(log, numbers(1))
@@ -179,6 +183,10 @@ def test_overwrites_fail_a_query_or_are_read_or_skipped(collector: Any, direct: 
         collector().drain(log, startingOffsets=start)
 
 
+@pytest.mark.nightly(
+    held_by="tests/cluster/datasource/read/test_large_rows.py::test_streams_give_every_row_once_whatever_their_limits,"
+    "tests/spark/test_source.py::test_rows_above_the_maximum_entry_are_read_back_and_compacted"
+)
 def test_a_row_above_the_maximum_entry_comes_once_in_a_batch_of_its_own(collector: Any, direct: Direct, log: str) -> None:
     data = [bytes(1), random.Random(1).randbytes(17 << 20), bytes(2)]
     direct.write(log, pa.record_batch({"id": data}))
@@ -197,6 +205,10 @@ def test_a_query_stops_at_a_wider_type_and_its_restart_reads_on(collector: Any, 
     assert tail.drain(log, startingOffsets="earliest") == [[2**40]]
 
 
+@pytest.mark.nightly(
+    held_by="tests/cluster/datasource/read/test_micro_batch.py::test_truncation_that_overtook_a_stream_is_an_error_or_skipped,"
+    "tests/spark/test_user_errors.py::test_a_stream_that_cannot_be_read_ends_in_one_clear_sentence"
+)
 def test_truncation_that_overtook_a_query_fails_it_or_is_skipped(
     collector: Any, direct: Direct, bookkeeper: BookKeeper, log: str
 ) -> None:
@@ -212,6 +224,11 @@ def test_truncation_that_overtook_a_query_fails_it_or_is_skipped(
     assert collector().drain(log, startingOffsets=start, failOnDataLoss="false") == [[2, 3]]
 
 
+@pytest.mark.nightly(
+    held_by="tests/cluster/datasource/test_ledger_stream.py::test_a_run_until_now_ends_there_and_the_next_one_goes_on,"
+    "tests/cluster/datasource/test_ledger_stream.py::test_the_first_batch_keeps_its_start_when_spark_repeats_it_after_a_restart,"
+    "tests/spark/test_examples.py::test_the_examples_of_a_page_run"
+)
 def test_a_stream_over_one_ledger_goes_on_from_its_checkpoint_with_each_entry_once(collector, bookkeeper: BookKeeper) -> None:
     found = collector()
     with bookkeeper.create_ledger() as writer:

@@ -182,12 +182,10 @@ def test_a_key_of_whole_numbers_may_become_wider(direct, log) -> None:
     for of in (pa.int16(), pa.int64(), pa.int8()):
         rows = pa.record_batch({"id": pa.array(range(100), of)})
         direct.write(log, rows, mergeSchema=True, **({"partitionKey": "id"} if of == pa.int16() else {}))
-    for key in range(100):
-        assert (
-            direct.column(log, where=f"id = {key}")
-            == direct.column(log, lane=lane_of([key], 8), where=f"id = {key}")
-            == [key] * 3
-        )
+    for number in range(8):
+        keys = [key for key in range(100) if lane_of([key], 8) == number]
+        assert direct.column(log, lane=number) == keys * 3
+        assert direct.column(log, where=f"id = {keys[0]}") == keys[:1] * 3
 
 
 def test_a_key_that_is_null_in_all_rows_needs_no_type(direct, log) -> None:
@@ -330,7 +328,7 @@ def test_a_stream_of_one_lane_reads_its_rows_alone_and_all_lanes_together_read_e
         direct.write(
             log, drawn(chance, 100 * commit, 60), drawn(chance, 100 * commit + 60, 40), **(BY_CUSTOMER if not commit else {})
         )
-    streams = [direct.stream(log, startingOffsets="earliest", lane=number, maxRowsPerTrigger=7) for number in range(8)]
+    streams = [direct.stream(log, startingOffsets="earliest", lane=number, maxRowsPerTrigger=20) for number in range(8)]
     found = [[n for _, _, rows in micro_batches(stream, "n") for n in rows] for stream in streams]
     assert sorted(n for rows in found for n in rows) == list(range(400))
     assert [found[number] == [row["n"] for row in direct.read(log, lane=number)] for number in range(8)] == [True] * 8

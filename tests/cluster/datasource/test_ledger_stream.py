@@ -61,6 +61,7 @@ def test_it_follows_an_open_ledger_without_disturbing_its_writer_and_idles_after
 def test_a_run_until_now_ends_there_and_the_next_one_goes_on(follow, writer) -> None:
     first = follow()
     start = first.initialOffset()
+    wait_for(follow(), start, lambda end: end["entry"] == 3)  # the writer tells soon that its entries are confirmed
     first.prepareForTriggerAvailableNow()
     writer.append(b"3")
     end = first.latestOffset(start, ALL)

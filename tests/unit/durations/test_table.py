@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
 import pytest
 
@@ -64,14 +65,25 @@ def test_a_run_is_added_up_by_worker_file_and_fixture() -> None:
     assert found["tests"]["a.py::one"]["setup"] == 1.0
 
 
-def test_a_file_is_placed_by_what_it_took_when_it_was_recorded(tmp_path, monkeypatch) -> None:
+@pytest.fixture
+def forgotten() -> Iterator[None]:
+    """What was read of the record before."""
+    for known in (recorded._seconds, recorded.recorded_s):
+        known.cache_clear()
+    yield
+    for known in (recorded._seconds, recorded.recorded_s):
+        known.cache_clear()
+
+
+def test_what_one_worker_runs_is_placed_by_what_it_took_when_it_was_recorded(forgotten, tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(recorded, "RECORDED", tmp_path / "recorded.json")
-    recorded._seconds.cache_clear()
-    assert recorded.record({"files": {"b.py": [3.4, 1.0], "a.py": [61.6, 2.0], "short.py": [2.9, 2.9]}}) == 2
-    assert [recorded.recorded_s(f"{file}::test_one[a::b]") for file in ("a.py", "b.py", "short.py", "new.py")] == [62, 3, 0, 0]
-    recorded._seconds.cache_clear()
+    files = {"b.py": [3.4, 1.0], "a.py": [61.6, 2.0], "short.py": [2.9, 2.9]}
+    apache = {"tests/interop/test_a.py": [5.0, 1.0], "tests/interop/test_b.py": [6.0, 1.0]}
+    assert recorded.record({"files": files | apache}) == 4
+    scopes = [recorded.scope_of(f"{file}::test_one[a::b]") for file in (*files, *apache)]
+    assert scopes == [*files, "tests/interop/", "tests/interop/"]
+    assert [recorded.recorded_s(scope) for scope in (*scopes, "new.py")] == [3, 62, 0, 11, 11, 0]
 
 
-def test_the_files_that_are_recorded_are_there() -> None:
-    recorded._seconds.cache_clear()
+def test_the_files_that_are_recorded_are_there(forgotten) -> None:
     assert [file for file in recorded._seconds() if not (ROOT / file).exists()] == []
