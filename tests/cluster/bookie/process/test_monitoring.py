@@ -262,18 +262,6 @@ def test_a_bookie_that_zookeeper_does_not_answer_for_a_session_is_not_ready_unti
     ) == (1, True)
 
 
-def test_the_days_that_certificates_have_left_are_scraped(secured_cluster: LocalCluster) -> None:
-    with BookKeeper(secured_cluster.metadata_uri, secured_cluster.client_config) as client:
-        address = client.list_bookies()[0].http
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as reply:
-        families = text_string_to_metric_families(reply.read().decode())
-        samples = next(family.samples for family in families if family.name == CERTIFICATES)
-    assert sorted(sample.labels["use"] for sample in samples) == ["ca", "client", "server"]
-    for sample in samples:
-        assert sample.labels["subject"].startswith("CN=")
-        assert sample.value > 0
-
-
 def test_a_taken_port_ends_the_start_with_its_name_and_the_way_out(watched: Watched) -> None:
     with socket.create_server((local_cluster.HOST, 0)) as other:
         port = other.getsockname()[1]
