@@ -47,7 +47,7 @@ def _run_and_kill(data_dir: Path, acks: Path, position: int, ack_bytes: int) -> 
         child = subprocess.Popen(command, stdout=output, env=environment)
         deadline = time.monotonic() + 20
         while acks.stat().st_size < ack_bytes and child.poll() is None and time.monotonic() < deadline:
-            pass
+            time.sleep(0.001)  # the child needs the processor
         child.send_signal(signal.SIGKILL)
         assert child.wait(10) == -signal.SIGKILL
     whole = acks.read_text().rpartition("\n")[0]

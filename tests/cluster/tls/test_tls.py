@@ -9,6 +9,7 @@ import shutil
 import socket
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -18,6 +19,7 @@ import grpc
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+from prometheus_client.parser import text_string_to_metric_families
 
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.config import ClientConfig
@@ -374,3 +376,15 @@ def test_a_bookie_that_starts_again_with_new_files_is_reached_by_clients_that_ru
             for path, content in kept.items():
                 path.write_bytes(content)
         wait_until(lambda: is_served(uri, secured_cluster.client_config, bookie.bookie_id))
+
+
+def test_the_days_that_certificates_have_left_are_scraped(secured_cluster: LocalCluster) -> None:
+    with BookKeeper(secured_cluster.metadata_uri, secured_cluster.client_config) as client:
+        address = client.list_bookies()[0].http
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as reply:
+        families = text_string_to_metric_families(reply.read().decode())
+        samples = next(family.samples for family in families if family.name == "bk_spark_bookie_certificate_days_left")
+    assert sorted(sample.labels["use"] for sample in samples) == ["ca", "client", "server"]
+    for sample in samples:
+        assert sample.labels["subject"].startswith("CN=")
+        assert sample.value > 0
