@@ -21,6 +21,7 @@ from bk_spark.bookie.identity.cookie_file import BootNumber, DirectoryPlace, Sto
 from bk_spark.bookie.logs.record import RecordKind
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.cli import main
+from bk_spark.commands import doctor
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.metadata.store import ANY_VERSION
 from bk_spark.metadata.under_replication import UnderReplication
@@ -382,6 +383,8 @@ def test_doctor_finds_nothing_wrong_here(capsys: pytest.CaptureFixture[str], mon
 def test_doctor_names_a_package_that_hides_the_format(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    for name in ("_java", "_workers", "_stream_start"):  # which start programs
+        monkeypatch.setattr(doctor, name, lambda name=name: doctor.Diagnosis(name, True, ""))
     (tmp_path / "pyspark_broken.py").write_text("raise RuntimeError('broken on purpose')")
     monkeypatch.syspath_prepend(str(tmp_path))
     assert main(["doctor"]) == 1

@@ -45,6 +45,14 @@ def page(browser: Chrome, dashboard: Dashboard) -> Iterator[Chrome]:
     assert [entry for entry in browser.get_log("browser") if entry["level"] not in ("INFO", "DEBUG")] == []
 
 
+@pytest.fixture
+def scripts(browser: Chrome, dashboard: Dashboard) -> Chrome:
+    """The functions of the page, in whatever view a test left it."""
+    if not browser.current_url.startswith(dashboard.url):
+        browser.get(dashboard.url)
+    return browser
+
+
 def _until(browser: Chrome, is_so: Callable[[], object]) -> Any:
     return WebDriverWait(browser, 20, poll_frequency=0.05).until(lambda _: is_so())
 
@@ -161,9 +169,9 @@ def test_the_overview_tells_of_disks_that_count_once_of_zookeeper_and_of_the_tim
     assert len(_find(page, "#marks-history rect.marks")) >= 1
 
 
-def test_bookies_that_do_not_tell_their_disks_are_said_to_count_by_themselves(page: Chrome) -> None:
+def test_bookies_that_do_not_tell_their_disks_are_said_to_count_by_themselves(scripts: Chrome) -> None:
     space = {"total_bytes": 3072, "free_bytes": 0, "bookies": 3, "file_systems": 2, "untold": 1}
-    text = page.execute_script("return disksCounted(arguments[0]).textContent", space)
+    text = scripts.execute_script("return disksCounted(arguments[0]).textContent", space)
     assert (
         text == "of 3.00 KiB, on 1 disk of 2 bookies ? may count twice 1 bookie does not tell which disk: each counts by itself"
     )
@@ -208,15 +216,15 @@ def test_the_page_of_a_running_bookie_tells_its_ports_and_who_shares_its_disk(pa
         ("x" * 48, "x" * 48),
     ],
 )
-def test_a_name_is_shown_so_that_nothing_in_it_is_unseen(page: Chrome, name: str, shown: str) -> None:
-    assert page.execute_script("return [shown(arguments[0]), whole(arguments[0])]", name) == [shown, shown]
+def test_a_name_is_shown_so_that_nothing_in_it_is_unseen(scripts: Chrome, name: str, shown: str) -> None:
+    assert scripts.execute_script("return [shown(arguments[0]), whole(arguments[0])]", name) == [shown, shown]
 
 
-def test_a_long_name_is_cut_in_the_middle_and_told_from_another_with_the_same_ends(page: Chrome) -> None:
-    texts = [page.execute_script("return shown(arguments[0])", "a" * 80 + one + "z" * 80) for one in "xy"]
+def test_a_long_name_is_cut_in_the_middle_and_told_from_another_with_the_same_ends(scripts: Chrome) -> None:
+    texts = [scripts.execute_script("return shown(arguments[0])", "a" * 80 + one + "z" * 80) for one in "xy"]
     assert texts[0] != texts[1]
     assert all(re.fullmatch(r"a{23}…z{23} #[0-9a-f]{6}", text) for text in texts)
-    assert page.execute_script("return whole(arguments[0])", "\u202e" * 200) == '"' + "\\u{202e}" * 200 + '"'
+    assert scripts.execute_script("return whole(arguments[0])", "\u202e" * 200) == '"' + "\\u{202e}" * 200 + '"'
 
 
 def test_logs_with_long_and_odd_names_are_told_apart_and_break_no_layout(page: Chrome, lively: Lively) -> None:

@@ -198,14 +198,24 @@ def test_a_directory_in_use_is_refused(own: LocalCluster) -> None:
         LocalCluster(bookies=0, data_dir=own.data_dir)
 
 
+FORKED = """
+import os, sys, time
+from pathlib import Path
+from bk_spark.local.cluster import LocalCluster
+from bk_spark.local.process import Keeper
+cluster = LocalCluster(0, sys.argv[1])
+forked = os.fork()
+forked or time.sleep(300)
+try:
+    cluster.close()
+    Keeper(Path(sys.argv[1]), temporary=False).kill_all()
+finally:
+    os.kill(forked, 9)
+"""
+
+
 def test_a_forked_child_does_not_keep_the_directory_in_use(tmp_path: Path) -> None:
-    code = (
-        "import os, sys, time; from bk_spark.local.cluster import LocalCluster; cluster = LocalCluster(0, sys.argv[1]);"
-        "forked = os.fork();"
-        "forked or time.sleep(300);"
-        "cluster.close(); LocalCluster(0, sys.argv[1]).close(); os.kill(forked, 9)"
-    )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=DEADLINE_S)
+    subprocess.run([sys.executable, "-c", FORKED, str(tmp_path)], check=True, timeout=DEADLINE_S)
 
 
 def test_a_closed_cluster_and_its_processes_stay_closed_and_a_temporary_directory_is_removed() -> None:
