@@ -158,6 +158,7 @@ class RowWriteHandle(ClosedAfterBlock):
             check_may_wait(loop)
             gate = Gate()
             self._waiting.append(gate)
+            self._ask(_NOW)  # what is buffered is in the way, whether or not it has waited long enough
             if not self._calls.has_room(share) and not gate.wait(until_s - time.monotonic()):
                 raise AppendTimeoutError(self.ledger_id, limits.append_wait_s, limits.window_bytes, "twice max_bytes")
 

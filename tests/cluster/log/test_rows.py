@@ -197,10 +197,17 @@ def test_rows_that_could_not_be_written_are_told_though_nobody_looks_at_their_fu
     assert b"first" in log.read_rows().read_all().column("raw").to_pylist()
 
 
+def test_rows_that_are_in_the_way_of_a_large_one_go_on_at_once(log):
+    with log.open_row_writer(pa.schema([("raw", pa.binary())]), max_delay_s=3600) as writer:
+        small = writer.append_async({"raw": b"small"})
+        large = writer.append_async({"raw": random.Random(4).randbytes(15_000_000)})
+        assert small.result(DEADLINE_S) < large.result(DEADLINE_S)
+
+
 def test_a_row_that_is_too_large_fails_its_own_call_and_those_beside_it_are_written_in_order(log):
     large = random.Random(4).randbytes(20_000_000)
     schema = pa.schema([("number", pa.int64()), ("raw", pa.binary())])
-    with log.open_row_writer(schema, max_delay_s=1) as writer:  # the large one waits until those before it have gone on
+    with log.open_row_writer(schema, max_delay_s=60) as writer:
         before = [writer.append_async({"number": number}) for number in range(50)]
         refused = writer.append_async([{"number": -1}, {"number": -2, "raw": large}, {"number": -3}])
         behind = [writer.append_async({"number": number}) for number in range(50, 100)]
