@@ -10,12 +10,14 @@ import sys
 import textwrap
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import DataType
 
+import bk_spark
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.cli import main
 from bk_spark.config import ClientConfig
@@ -316,9 +318,11 @@ def test_the_manual_names_every_option(spark) -> None:
         assert option.meaning in manual, option.name
 
 
-def test_the_example_of_the_manual_runs(spark, capsys) -> None:
+def test_the_example_of_the_manual_runs(spark, cluster, log, capsys, monkeypatch) -> None:
+    """On the cluster that there is."""
+    monkeypatch.setattr(bk_spark, "LocalCluster", lambda bookies: nullcontext(cluster))
     manual = BookKeeperDataSource.__doc__ or ""
-    example = manual.split("``with`` block::")[1].split("Ref:")[0]
+    example = manual.split("``with`` block::")[1].split("Ref:")[0].replace('"orders"', f'"{log}"')
     exec(textwrap.dedent(example), {})
     assert "|  2|3.0|[2, 3]|" in capsys.readouterr().out.replace(" ", "").replace("|2|3.0|[2,3]|", "|  2|3.0|[2, 3]|")
 

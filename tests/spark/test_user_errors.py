@@ -13,12 +13,23 @@ import pytest
 from pyspark.errors import AnalysisException
 
 from bk_spark.bookkeeper import BookKeeper
+from bk_spark.log.stream.positions import Offset
 from tests.checkout import ROOT
 from tests.cluster.datasource.direct import Direct
+from tests.cluster.datasource.refusals import UNREACHABLE, batch_reads, only, stream_reads, without
 from tests.spark.conftest import Logs
 from tests.unit.datasource.batches import numbers
 
-UNREACHABLE = {"metadata": "zk://127.0.0.1:1/ledgers", "client.connect_timeout_s": 1}
+OF_OPTIONS = pytest.mark.nightly(
+    held_by="tests/unit/datasource/test_options.py::test_an_unknown_option_is_refused_and_the_nearest_one_named,"
+    "tests/unit/datasource/test_options.py::test_an_option_that_does_not_apply_to_the_use_is_refused,"
+    "tests/unit/datasource/test_options.py::test_an_option_of_streams_or_batches_does_not_apply_to_the_other"
+)
+OF_COLUMNS = pytest.mark.nightly(
+    held_by="tests/cluster/datasource/write/test_checks.py::test_columns_must_be_the_log_s_or_be_merged,"
+    "tests/cluster/datasource/write/test_checks.py::test_a_dataframe_that_cannot_be_stored_is_refused"
+)
+"""The cases beside these hold the way of such a sentence through Spark."""
 
 
 def last_line(problem: str) -> str:
@@ -46,12 +57,20 @@ def check(action: Callable[[], object], sentence: str) -> None:
     ("options", "sentence"),
     [
         ({"ensembleSize": 2}, "write quorum (writeQuorum) is 3: it must be from 1 to the ensemble size, which is 2"),
-        ({"ensembleSiz": 2}, "'ensemblesiz': the format 'bookkeeper' has no such option, the nearest is 'ensembleSize'"),
+        pytest.param(
+            {"ensembleSiz": 2},
+            "'ensemblesiz': the format 'bookkeeper' has no such option, the nearest is 'ensembleSize'",
+            marks=OF_OPTIONS,
+        ),
         ({"minPartitions": 2}, "option 'minPartitions' is 2: it does not apply to a batch write: it belongs to a batch read"),
         ({"ensembleSize": 7}, "an ensemble of 7 (option 'ensembleSize') needs 7 bookies and 3 can be used"),
-        ({"content": "entries"}, "entries are written from one column 'payload'"),
+        pytest.param({"content": "entries"}, "entries are written from one column 'payload'", marks=OF_COLUMNS),
         ({"client.nonsense": 1}, "has no such option, there are client."),
-        ({"checkpointLocation": "/tmp/x"}, "it does not apply to a batch write: it belongs to a stream write"),
+        pytest.param(
+            {"checkpointLocation": "/tmp/x"},
+            "it does not apply to a batch write: it belongs to a stream write",
+            marks=OF_OPTIONS,
+        ),
         (UNREACHABLE, "does not answer"),
     ],
 )
@@ -67,9 +86,9 @@ def test_a_bad_write_ends_in_one_clear_sentence(logs: Logs, log, options, senten
         ("named_struct('x', 1, 'x', 2) AS a", "it has two fields 'x'"),
         ("array(named_struct('x', 1, 'x', 2)) AS a", "it has two fields 'x'"),
         ("cast(id AS string) AS id", "column 'id' is bigint in the log and string in the data"),
-        ("id, id AS extra", "the log has no column 'extra'"),
+        pytest.param("id, id AS extra", "the log has no column 'extra'", marks=OF_COLUMNS),
         ("id, id AS ID", "rename one"),
-        ("id, id", "rename one"),
+        pytest.param("id, id", "rename one", marks=OF_COLUMNS),
     ],
 )
 def test_data_that_does_not_fit_is_refused_before_any_task(logs: Logs, direct: Direct, log, columns, sentence) -> None:
@@ -120,28 +139,23 @@ def test_without_a_cluster_the_way_to_name_one_is_said(logs: Logs, log) -> None:
     )
 
 
+READS = ("no such log", "wrong password", "another type", "condition", "no server")
+"""Found by the options, the log, its schema, its ledgers, and the cluster."""
+
+
 def test_a_bad_read_ends_in_one_clear_sentence(logs: Logs, direct: Direct, log) -> None:
     direct.write(log, numbers(1, 2), password="right")
-    cases: list[tuple[dict[str, Any], str]] = [
-        ({"log": "nobody"}, "there is no log 'nobody'"),
-        ({"log": None}, "it must name the log: .load('name')"),
-        ({"log": log, "password": "wrong"}, "wrong password for ledger"),
-        ({"log": log, "versionAsOf": 9}, "has the versions 0 to 1"),
-        ({"log": log, "versionAsOf": 0}, "it holds nothing and has no schema"),
-        ({"log": log, "ensembleSize": 3}, "option 'ensembleSize' is 3: it does not apply to a batch read"),
-        ({"log": log, "maxRowsPerTrigger": 3}, "it does not apply to a batch read: it belongs to a stream read"),
-        ({"log": log, "schema": "id int"}, "column 'id' is bigint, it is asked for as int"),
-        ({"log": log, "schema": "nope int"}, "column 'nope' is asked for, the columns are id"),
-        ({"log": log, "password": "right", "digestType": "HMAC"}, "was created with CRC32C"),
-        ({"log": log, "where": "id = 1 XOR id = 2"}, "XOR is not understood there; it takes comparisons of a column"),
-        ({"log": log, "where": "nope = 1"}, "has no column 'nope', its columns are id"),
-        ({"log": log, "startingOffsets": "12"}, "it must be earliest or latest, or an offset of a stream such as"),
-        ({"log": log, "startingOffsets": "latest"}, "only a stream starts there"),
-        ({"log": None, "ledger": "99999999"}, "there is no ledger 99999999"),
-        ({"log": log, "metadata": "nonsense"}, "nonsense"),
-        ({"log": log, **UNREACHABLE}, "does not answer"),
-    ]
-    for options, sentence in cases:
+    for options, sentence in only(batch_reads(log), *READS).values():
+        check(lambda given=options: logs.read(**given).collect(), sentence)
+
+
+@pytest.mark.nightly(
+    held_by="tests/cluster/datasource/test_refusals.py::test_each_bad_read_is_refused_in_one_sentence,"
+    "tests/spark/test_user_errors.py::test_a_bad_read_ends_in_one_clear_sentence"
+)
+def test_every_bad_read_ends_in_one_clear_sentence(logs: Logs, direct: Direct, log) -> None:
+    direct.write(log, numbers(1, 2), password="right")
+    for options, sentence in without(batch_reads(log), *READS).values():
         check(lambda given=options: logs.read(**given).collect(), sentence)
 
 
@@ -179,22 +193,35 @@ def run(logs: Logs, log: str | None, **options: Any) -> None:
         query.stop()
 
 
-def test_a_stream_that_cannot_be_read_ends_in_one_clear_sentence(
-    logs: Logs, direct: Direct, log, bookkeeper: BookKeeper
-) -> None:
+def truncated(direct: Direct, log: str, bookkeeper: BookKeeper) -> Offset:
+    """The start of a stream, whose first row is gone by now."""
     direct.write(log, numbers(1))
     direct.write(log, numbers(2))
     start = direct.stream(log, startingOffsets="earliest").initialOffset()
     store = bookkeeper.logs
     store.truncate(log, store.names.uid(log), store.reader.snapshot(log).ledgers[1].ledger_id)
-    cases: list[tuple[dict[str, Any], str]] = [
-        ({"log": "nobody"}, "there is no log 'nobody'"),
-        ({"log": log, "maxRowPerTrigger": 5}, "the nearest is 'maxRowsPerTrigger'"),
-        ({"log": log, "versionAsOf": 1}, "option 'versionAsOf' is 1: it does not apply to a stream read"),
-        ({"log": log, "where": "id RLIKE '5'"}, "RLIKE is not understood there"),
-        ({"log": log, **UNREACHABLE}, "does not answer"),
-        ({"log": log, "startingOffsets": json.dumps(start | {"log": "another"})}, "it was deleted and made anew"),
-        ({"log": log, "startingOffsets": json.dumps(start)}, "set failOnDataLoss to false"),
-    ]
-    for options, sentence in cases:
+    return start
+
+
+STREAMS = ("no such log", "truncated")
+"""Before the query starts, and while it runs."""
+
+
+def test_a_stream_that_cannot_be_read_ends_in_one_clear_sentence(
+    logs: Logs, direct: Direct, log, bookkeeper: BookKeeper
+) -> None:
+    start = truncated(direct, log, bookkeeper)
+    for options, sentence in only(stream_reads(log, start), *STREAMS).values():
+        check(lambda given=options: run(logs, **given), sentence)
+
+
+@pytest.mark.nightly(
+    held_by="tests/cluster/datasource/test_refusals.py::test_each_stream_that_cannot_be_read_is_refused_in_one_sentence,"
+    "tests/spark/test_user_errors.py::test_a_stream_that_cannot_be_read_ends_in_one_clear_sentence"
+)
+def test_every_stream_that_cannot_be_read_ends_in_one_clear_sentence(
+    logs: Logs, direct: Direct, log, bookkeeper: BookKeeper
+) -> None:
+    start = truncated(direct, log, bookkeeper)
+    for options, sentence in without(stream_reads(log, start), *STREAMS).values():
         check(lambda given=options: run(logs, **given), sentence)

@@ -29,8 +29,8 @@ from bk_spark.rows import conversion
 from bk_spark.wire.messages import AdminOperation
 from tests.cluster.small_commits import SCHEMA, entry_ledgers, one_row_commits
 
-COMMITS = int(os.environ.get("BK_SPARK_COMPACTION_COMMITS", "200"))
-"""10,000 for the long form; a hundred take about a second."""
+COMMITS = int(os.environ.get("BK_SPARK_COMPACTION_COMMITS", "120"))
+"""More than a vacuum deletes at once. 10,000 for the long form; a hundred take about a second."""
 
 
 def rows_of(frame):

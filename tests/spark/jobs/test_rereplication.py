@@ -28,7 +28,7 @@ CONFIG = ClientConfig(session_timeout_s=2.0)
 @pytest.fixture(scope="module")
 def own_cluster() -> Iterator[LocalCluster]:
     """Its bookies are killed for good: tests take the one that joined last, after they added one."""
-    with LocalCluster(bookies=4, bookie_config=replace(DEFAULT_BOOKIE_CONFIG, session_timeout_s=2.0)) as cluster:
+    with LocalCluster(bookies=3, bookie_config=replace(DEFAULT_BOOKIE_CONFIG, session_timeout_s=2.0)) as cluster:
         yield cluster
 
 
