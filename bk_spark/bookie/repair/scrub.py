@@ -2,7 +2,8 @@
 
 Disks flip bits and lose sectors, also in data that nobody reads for years. That does no harm while the other copies are
 intact. A run verifies the index, then reads every record that the index names, at a limited rate. Other parts of the bookie
-that find damage, reads of clients among them, pass it to ``report``, and it is repaired at once.
+that find damage, reads of clients among them, pass it to ``report``, and it is repaired at once. What only the write cache
+names is first checkpointed.
 
 Ref: docs/rules.md, storage rules 2 and 3, protocol rule 39.
 """
@@ -30,7 +31,7 @@ RETRY_S = 600.0
 """Between two tries to repair damage: bookies that are away come back within that time, or not soon."""
 
 CHECKPOINT_WAIT_S = 60.0
-"""How long a repair waits for its checkpoint; if that takes longer, a later checkpoint removes the damaged rows."""
+"""How long a run or a repair waits for a checkpoint; what takes longer is left to a later run."""
 
 INDEX_ROW_BYTES = 128
 """About the size of one row in the index: the rate limit counts the check of the index by it."""
@@ -88,7 +89,7 @@ class Scrubber(BackgroundTask[ScrubStatus]):
             self._changed.notify_all()
 
     def report(self, rows: Sequence[BatchRow]) -> None:
-        """Rows of the index that may be damaged. Any thread may call it.
+        """Rows that may be damaged. Any thread may call it.
 
         Rows that are known already are dropped: a client may read them again and again while their repair waits for other
         bookies. Rows beyond MAX_DAMAGED are dropped, too: the next run finds them.
@@ -104,6 +105,7 @@ class Scrubber(BackgroundTask[ScrubStatus]):
         total_bytes = sum(log.live_bytes for log in self._storage.entry_logs())
         self._note(is_running=True, rows_checked=0, bytes_checked=0, total_bytes=total_bytes, last_error="")
         self._line.begin()
+        self._await_index(self._storage.logs.sequences.next_sequence)
         logger.info("the scrub begins to read what is stored, %s", mib(total_bytes))
         try:
             if self._check_index() and self._check_rows():
@@ -123,6 +125,15 @@ class Scrubber(BackgroundTask[ScrubStatus]):
         while not self._damaged.remove_replaced() and self._clocks.steady_s() < deadline and not self._pause(LOOK_S):
             pass
         self._note(damaged=len(self._damaged), repaired=self._damaged.repaired, last_error=self._damaged.last_error)
+
+    def _await_index(self, sequence: int) -> None:
+        """Have everything below ``sequence`` checkpointed: damage is looked for, and replaced, in rows of the index alone."""
+        if self._storage.is_indexed(sequence):
+            return
+        self._storage.request_checkpoint()
+        deadline_s = self._clocks.steady_s() + CHECKPOINT_WAIT_S
+        while not self._storage.is_indexed(sequence) and self._clocks.steady_s() < deadline_s and not self._pause(LOOK_S):
+            pass
 
     def _check_index(self) -> bool:
         """False if the bookie stops."""
@@ -191,6 +202,8 @@ class Scrubber(BackgroundTask[ScrubStatus]):
                 min(wait_s, RETRY_S) if len(self._damaged) else wait_s,
             )
             reported, self._reported = self._reported, []
+        if reported:
+            self._await_index(1 + max(row.sequence for row in reported))
         for row in reported:
             if self._is_stopped:
                 return

@@ -60,14 +60,15 @@ class World:
             self.bookie.sync()
             self.bookie.idle()
 
-    def ledger(self, ledger_id: int, *cuts: int, quorum: int = 3) -> None:
-        """A CLOSED ledger of ten entries in batches that begin at ``cuts``, in the index; the other bookies have it, too."""
+    def ledger(self, ledger_id: int, *cuts: int, quorum: int = 3, is_checkpointed: bool = True) -> None:
+        """A CLOSED ledger of ten entries in batches that begin at ``cuts``; the other bookies have it, too."""
         metadata = self.cluster.add(ledger_id, (0, OURS), last=9, quorum=quorum)
         ends = [*cuts[1:], 10]
         for first, end in zip(cuts, ends, strict=True):
             ids = metadata.slot_pattern(0).ids(first, end - 1)
             self.harness.add(ledger_id, int(ids[0]), int(ids[-1]), size=1000, pattern=metadata.slot_pattern(0))
-        self.checkpoint()
+        if is_checkpointed:
+            self.checkpoint()
 
     def rows(self) -> list[BatchRow]:
         return self.storage.rows_from((-1, -1, -1), 1000)
@@ -290,6 +291,21 @@ def test_damage_that_a_read_finds_is_repaired_at_once_without_a_run(world: World
     _until(lambda: started.status().repaired == 1)
     world.harness.assert_holds(1, 5, 9)
     assert started.status().runs == 0
+
+
+@pytest.mark.parametrize("found", ["by a read", "by a run"])
+def test_damage_in_what_no_checkpoint_has_written_yet_is_repaired_at_once(world: World, started: Scrubber, found: str) -> None:
+    """Its row is in the write cache alone."""
+    world.bookie.report_damage = started.report
+    world.ledger(1, 0, is_checkpointed=False)
+    [row] = world.storage.rows(1, 0, 9).overlapping(0, 9)
+    world.damage(row)
+    if found == "by a read":
+        assert world.end_of_read(1, 0) is Status.DAMAGED
+    else:
+        started.force()
+    _until(lambda: started.status().repaired == 1)
+    world.harness.assert_holds(1, 0, 9)
 
 
 def test_damage_that_is_read_again_and_again_while_no_bookie_can_repair_it_is_not_asked_for_each_time(world: World) -> None:
