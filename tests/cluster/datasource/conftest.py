@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
@@ -21,16 +21,19 @@ def bookkeeper(cluster: LocalCluster) -> Iterator[BookKeeper]:
 
 
 @pytest.fixture
-def direct(cluster: LocalCluster) -> Direct:
-    """The same cluster without Spark."""
-    return Direct(cluster.metadata_uri)
+def direct(cluster: LocalCluster) -> Iterator[Direct]:
+    """The same cluster without Spark. The threads of its streams end with the test."""
+    made = Direct(cluster.metadata_uri)
+    yield made
+    for one in made.streams:
+        one.stop()
 
 
 @pytest.fixture
 def log(request: pytest.FixtureRequest) -> str:
     """A name of a log that no other test uses."""
-    name: Callable[..., object] | str = request.node.name
-    return "".join(letter if letter.isalnum() else "-" for letter in str(name))[:100]
+    name = "".join(letter if letter.isalnum() else "-" for letter in request.node.name)
+    return f"{name[:90]}-{uuid.uuid4().hex[:8]}"
 
 
 @pytest.fixture(scope="session")
@@ -41,14 +44,6 @@ def leading(cluster: LocalCluster) -> Iterator[BookKeeper]:
 
 
 @pytest.fixture
-def stream(direct: Direct) -> Iterator[Callable[..., StreamReader]]:
-    """Opens streams, whose threads end with the test: a log, then options."""
-    started: list[StreamReader] = []
-
-    def open_stream(log: str, **options: Any) -> StreamReader:
-        started.append(direct.stream(log, **options))
-        return started[-1]
-
-    yield open_stream
-    for one in started:
-        one.stop()
+def stream(direct: Direct) -> Callable[..., StreamReader]:
+    """Opens streams: a log, then options."""
+    return direct.stream

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pyarrow as pa
@@ -24,6 +24,8 @@ class Direct:
     """Writes and reads of one cluster; options are given as a user gives them."""
 
     uri: str
+    streams: list[StreamReader] = field(default_factory=list, compare=False)
+    """Opened so far: each has a thread until it is stopped."""
 
     def source(self, log: str | None, **options: Any) -> BookKeeperDataSource:
         named = {"metadata": self.uri} | ({} if log is None else {"path": log}) | options
@@ -49,7 +51,8 @@ class Direct:
     def stream(self, log: str | None, **options: Any) -> StreamReader:
         """What is wrong its methods raise, not this."""
         source = self.source(log, **options)
-        return cast("StreamReader", source.streamReader(source.schema()))
+        self.streams.append(cast("StreamReader", source.streamReader(source.schema())))
+        return self.streams[-1]
 
 
 def rows_of(reader: EntryReader) -> Iterator[Row]:
