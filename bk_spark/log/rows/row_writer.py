@@ -158,7 +158,7 @@ class RowWriteHandle(ClosedAfterBlock):
             check_may_wait(loop)
             gate = Gate()
             self._waiting.append(gate)
-            self._ask(_NOW)  # what is buffered is in the way, whether or not it has waited long enough
+            self._ask(_CALL)
             if not self._calls.has_room(share) and not gate.wait(until_s - time.monotonic()):
                 raise AppendTimeoutError(self.ledger_id, limits.append_wait_s, limits.window_bytes, "twice max_bytes")
 
@@ -193,7 +193,7 @@ class RowWriteHandle(ClosedAfterBlock):
         while asked is not _CLOSE:
             asked = self._next()
             self._take_calls()
-            if asked is not _CALL or (not self._buffer.is_empty and self._buffer.due_s <= time.monotonic()):
+            if asked is not _CALL or self._is_due:
                 self._send()
         closed = self._closings["close"]
         try:
@@ -205,6 +205,11 @@ class RowWriteHandle(ClosedAfterBlock):
         while (arrival := self._calls.take()) is not None:  # made while the writer was closed
             arrival.what.future.set_exception(LedgerClosedError(self.ledger_id))
         self._let_in(0)
+
+    @property
+    def _is_due(self) -> bool:
+        """Whether what is buffered goes on now: it has waited long enough, or a call that waits for room waits for it alone."""
+        return not self._buffer.is_empty and (bool(self._waiting) or self._buffer.due_s <= time.monotonic())
 
     def _next(self) -> str:
         """What is asked next; _NOW, once what waits is due."""
