@@ -97,7 +97,7 @@ soak: lint check-java $(VENV)/spark.jsa $(VENV)/byte-code
 	$(MAKE) simulate chaos directories lost-bookie duel streams fuzz commands arrow mutants farm
 	$(MAKE) interrupts MINUTES=10
 
-# Each worker of pytest would compile all tests anew: they begin together.
+# Each worker of pytest would compile all tests anew: they begin together. What is wrong with the tests, their run tells.
 compiled: $(VENV)/test-installed
 	@$(RUN) -m pytest --collect-only --quiet > /dev/null 2>&1 || true
 

@@ -105,9 +105,9 @@ class Scrubber(BackgroundTask[ScrubStatus]):
         total_bytes = sum(log.live_bytes for log in self._storage.entry_logs())
         self._note(is_running=True, rows_checked=0, bytes_checked=0, total_bytes=total_bytes, last_error="")
         self._line.begin()
-        self._await_index(self._storage.logs.sequences.next_sequence)
         logger.info("the scrub begins to read what is stored, %s", mib(total_bytes))
         try:
+            self._await_index(self._storage.logs.sequences.next_sequence)
             if self._check_index() and self._check_rows():
                 self.mend()
                 self._note(runs=self._status.runs + 1, last_run_ms=self._clocks.wall_ms())
@@ -126,14 +126,18 @@ class Scrubber(BackgroundTask[ScrubStatus]):
             pass
         self._note(damaged=len(self._damaged), repaired=self._damaged.repaired, last_error=self._damaged.last_error)
 
-    def _await_index(self, sequence: int) -> None:
-        """Have everything below ``sequence`` checkpointed: damage is looked for, and replaced, in rows of the index alone."""
+    def _await_index(self, sequence: int) -> bool:
+        """Have everything below ``sequence`` checkpointed: damage is looked for, and replaced, in rows of the index alone.
+
+        False if the checkpoint does not come in time, or the bookie stops.
+        """
         if self._storage.is_indexed(sequence):
-            return
+            return True
         self._storage.request_checkpoint()
         deadline_s = self._clocks.steady_s() + CHECKPOINT_WAIT_S
         while not self._storage.is_indexed(sequence) and self._clocks.steady_s() < deadline_s and not self._pause(LOOK_S):
             pass
+        return self._storage.is_indexed(sequence)
 
     def _check_index(self) -> bool:
         """False if the bookie stops."""
@@ -202,8 +206,9 @@ class Scrubber(BackgroundTask[ScrubStatus]):
                 min(wait_s, RETRY_S) if len(self._damaged) else wait_s,
             )
             reported, self._reported = self._reported, []
-        if reported:
-            self._await_index(1 + max(row.sequence for row in reported))
+        if reported and not self._await_index(1 + max(row.sequence for row in reported)):
+            self.report(reported)  # not in the index does not mean whole
+            return
         for row in reported:
             if self._is_stopped:
                 return
