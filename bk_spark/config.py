@@ -245,10 +245,11 @@ class BookieConfig:
     """How long to wait for the metadata store at the start."""
 
     epoch_interval_s: float = 60.0
-    """How often the bookie moves its epoch in ZooKeeper: a disk that is restored from an older copy is noticed."""
+    """How often the bookie moves its boot epoch in ZooKeeper: a disk that is restored from an older copy is noticed."""
 
     epoch_timeout_s: float = 600.0
-    """Without a new epoch for so long the bookie takes no changes and serves reads alone: ZooKeeper may be away for less."""
+    """Without a new boot epoch for so long the bookie takes no changes and serves reads alone: ZooKeeper may be away for
+    less."""
 
     rack: str = DEFAULT_RACK
     """The rack of this bookie, such as ``/zone-a/rack-1``: copies of an entry are spread over racks, which fail as a whole."""

@@ -170,12 +170,12 @@ def _fetching(_: int, ports: Sequence[int], pieces: int, piece_bytes: int) -> Ca
     async def work(channels: list[Any]) -> float:
         fetch, left = channels[0].unary_unary(f"/{SERVICE}/fetch"), iter(range(pieces))
 
-        async def lane() -> None:
+        async def caller() -> None:
             for _ in left:
                 await fetch(b"%d" % piece_bytes)
 
         start = time.perf_counter()
-        await asyncio.gather(*(lane() for _ in range(READ_AHEAD)))
+        await asyncio.gather(*(caller() for _ in range(READ_AHEAD)))
         return time.perf_counter() - start
 
     return _Calls(ports).timed(work)

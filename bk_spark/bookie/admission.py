@@ -14,8 +14,8 @@ stored state is out of limbo in this process only, and is settled once more afte
 and gives them out again (space/issued_ids.py). Creators' tokens tell such ledgers apart, but not every client's wire has room
 for one. So normal adds to ledgers of which the bookie has nothing are refused until the store's counter is raised.
 
-*Lapsed.* A bookie that could not move its epoch for long (process/epoch_keeper.py) takes nothing that it would have to promise:
-no add, fence or other change. A deletion promises nothing: it may come back.
+*Lapsed.* A bookie that could not move its boot epoch for long (process/boot_epoch_keeper.py) takes nothing that it would have
+to promise: no add, fence or other change. A deletion promises nothing: it may come back.
 
 *Read-only.* A bookie whose disks are full, or whose operator ordered it, takes only fences, explicit LACs and the adds of
 recoveries. An *exhausted* bookie takes only fences, so that space remains for what it took already, for deletions and for

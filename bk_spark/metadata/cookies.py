@@ -1,6 +1,6 @@
 """What the cookies of all bookies say to others: which were ever formatted, and when each last gave a sign of life.
 
-A running bookie of ours moves its epoch, which is in its cookie, once a minute (``epoch_interval_s``). So the time of the
+A running bookie of ours moves its boot epoch, which is in its cookie, once a minute (``epoch_interval_s``). So the time of the
 cookie's last change is its last sign of life, unless an operator repaired the cookie since. Apache's bookies never change
 theirs.
 

@@ -18,7 +18,7 @@ NO_ZONE = (
 
 _OFFSET = re.compile(r"(?:UTC|GMT)?([+-])(\d\d):([0-5]\d)")
 _MOST_HOURS = 18
-_EPOCH = datetime(1970, 1, 1)
+_START_OF_1970 = datetime(1970, 1, 1)
 
 
 def time_zone(text: str) -> tzinfo:
@@ -39,4 +39,4 @@ def microseconds(moment: datetime, zone: tzinfo) -> int:
     """Microseconds since 1970 in UTC; ``zone`` counts where ``moment`` has no offset of its own."""
     placed = moment if moment.tzinfo else moment.replace(tzinfo=zone)
     offset = placed.utcoffset() or timedelta()
-    return (placed.replace(tzinfo=None) - _EPOCH - offset) // timedelta(microseconds=1)
+    return (placed.replace(tzinfo=None) - _START_OF_1970 - offset) // timedelta(microseconds=1)

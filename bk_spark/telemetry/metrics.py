@@ -114,7 +114,7 @@ BOOKIE_READY = _bookie.asked_gauge("ready", "1 if it takes adds, as /ready says,
 BOOKIE_READ_ONLY = _bookie.asked_gauge("read_only", "1 if its disks are too full for adds or an operator ordered it, else 0.")
 BOOKIE_FAILED = _bookie.asked_gauge("failed", "1 if a write, sync or commit failed, so that it takes no change.")
 BOOKIE_EPOCH_AGE_S = _bookie.asked_gauge(
-    "epoch_age_seconds", "Since its last epoch in the metadata store began; from epoch_timeout_s on it takes no changes."
+    "epoch_age_seconds", "Since its last boot epoch in the metadata store began; from epoch_timeout_s on it takes no changes."
 )
 BOOKIE_ZOOKEEPER_CONNECTED = _bookie.asked_gauge("zookeeper_connected", "1 while it has a connection to ZooKeeper, else 0.")
 BOOKIE_ZOOKEEPER_LOST = _bookie.asked_counter(

@@ -11,7 +11,7 @@ These steps write, each durably before the next:
 7. The bookie serves and registers. At the end everything is flushed. Only if that succeeded:
 8. ``boot`` of every root: ``clean``. If only some roots say so, the stop was unclean.
 
-While the bookie runs, its epoch moves by the same steps 1, 2 and 4 (epoch.py).
+While the bookie runs, its epoch moves by the same steps 1, 2 and 4 (boot_epoch.py).
 
 The next boot understands what a crash after any step leaves. A number fits if it is confirmed or pending in every root, so it
 does not matter whether step 2 took effect. A repair that stamped only some of its roots finds the others still empty, and

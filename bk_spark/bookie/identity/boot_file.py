@@ -1,4 +1,4 @@
-"""The boot file of each root directory: the number of the last boot, its epoch, and how that run ended.
+"""The boot file of each root directory: the number of the last boot, the epoch of that boot, and how the run ended.
 
 ::
 
@@ -13,7 +13,7 @@
 
 A root *fits* if what the metadata store holds is its confirmed or its pending one. A root that does not fit was restored
 from a snapshot, is a copy of the disk, or missed a boot: what was acked since may be missing from it. A young snapshot fits
-nevertheless: epoch.py.
+nevertheless: boot_epoch.py.
 
 Ref: docs/rules.md, storage rules 9 and 13; docs/formats.md, "Boot file".
 """

@@ -21,7 +21,7 @@ The znode holds Apache BookKeeper's cookie text, format 4. Our own fields are co
     ledgerDirs: "1\t/data"
     instanceId: "0f0e3a52-…"
     # bk_spark version: 1
-    # bk_spark boot: 7 0123456789abcdef 42    number and token of the last boot (boot.py), and its epoch (epoch.py)
+    # bk_spark boot: 7 0123456789abcdef 42    number and token of the last boot (boot.py), and its epoch (boot_epoch.py)
     # bk_spark directory: data 0123456789abcdef
 
 Paths are for people: a directory that was moved is still the same.
@@ -90,7 +90,7 @@ class BootNumber:
     number: int
     token: str
     epoch: int = 0
-    """Moves while the bookie runs (epoch.py). The process that took the boot moves it, and nobody else."""
+    """Moves while the bookie runs (boot_epoch.py). The process that took the boot moves it, and nobody else."""
 
     def __str__(self) -> str:
         return f"{self.number} {self.token} {self.epoch}"

@@ -16,8 +16,8 @@ from bk_spark.bookie.admission import ORDERED
 from bk_spark.bookie.background_task import BackgroundTask
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.pace import SYSTEM_CLOCKS
+from bk_spark.bookie.process.boot_epoch_keeper import BootEpochKeeper
 from bk_spark.bookie.process.disk_watch import DiskWatch
-from bk_spark.bookie.process.epoch_keeper import EpochKeeper
 from bk_spark.bookie.repair.ledger_repair import LedgerRepair, Peers
 from bk_spark.bookie.repair.limbo_repair import LimboRepair
 from bk_spark.bookie.repair.scrub import Scrubber
@@ -125,7 +125,7 @@ class RunningBookie:
     watch: DiskWatch
     administration: Administration
     server: BookieServer
-    epochs: EpochKeeper | None
+    epoch_keeper: BootEpochKeeper | None
     """None if the bookie has no boot, and serves reads alone."""
     peers: Peers | None
     """None if this process has no client: then nothing is repaired from other bookies."""

@@ -73,8 +73,8 @@ def _state_figures(running: RunningBookie) -> Iterator[Figure]:
     active, frozen = bookie.storage.cache_bytes
     yield Figure(metrics.BOOKIE_READ_ONLY, bookie.is_read_only)
     yield Figure(metrics.BOOKIE_FAILED, bookie.failure is not None)
-    if running.epochs is not None:
-        yield Figure(metrics.BOOKIE_EPOCH_AGE_S, running.epochs.age_s())
+    if running.epoch_keeper is not None:
+        yield Figure(metrics.BOOKIE_EPOCH_AGE_S, running.epoch_keeper.age_s())
     yield Figure(metrics.BOOKIE_LIMBO_IDS, 0 if bookie.limbo is None else bookie.limbo.ids)
     yield Figure(metrics.BOOKIE_ADD_STREAMS, server.add_streams)
     yield Figure(metrics.BOOKIE_LONG_POLLS, server.requests.polls.count)

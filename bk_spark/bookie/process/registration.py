@@ -1,7 +1,7 @@
 """Keeps a serving bookie registered, as writable or read-only, and has its storage opened anew after a full disk.
 
-While its disks are full, while it is lapsed (epoch_keeper.py), or after a failed write, sync or commit, a bookie is registered
-as read-only. Clients then read there, fence and recover if it takes that, and choose other bookies for new entries.
+While its disks are full, while it is lapsed (boot_epoch_keeper.py), or after a failed write, sync or commit, a bookie is
+registered as read-only. Clients then read there, fence and recover if it takes that, and choose other bookies for new entries.
 
 What a failed write left on the disk is unknown, so the storage takes no more changes. If the only cause was a full disk, and
 the disks are below the low watermark again and take and sync a file, the storage is opened anew: closed, and replayed as after

@@ -3,7 +3,7 @@
 1. **Identity**: lock all directories, check that they are this bookie's and that no other process serves it, take the next boot
    number (boot.py).
 2. **Open**: replay. After a possible loss of data, every ledger issued so far is in limbo, durably, at the end of this phase.
-3. **Serve**, then **register**: only now do clients find this bookie. From now on its epoch moves (epoch_keeper.py).
+3. **Serve**, then **register**: only now do clients find this bookie. From now on its boot epoch moves (boot_epoch_keeper.py).
 4. **Background**: repair, garbage collection and scrub run in threads beside the server, which they use.
 5. **Stop**, in reverse: leave the list of bookies, stop serving, stop the background, flush, mark the stop as clean, unlock.
 
@@ -32,8 +32,8 @@ from bk_spark.bookie.identity.identity import Identity, examine
 from bk_spark.bookie.index.ledger_index import OpenIndex
 from bk_spark.bookie.index.sqlite_index import open_index as open_sqlite_index
 from bk_spark.bookie.process.background import Administration, Background, RunningBookie
+from bk_spark.bookie.process.boot_epoch_keeper import BootEpochKeeper
 from bk_spark.bookie.process.disk_watch import DiskWatch, is_out_of_space
-from bk_spark.bookie.process.epoch_keeper import EpochKeeper
 from bk_spark.bookie.process.monitoring import MeasuredDisk, Monitoring
 from bk_spark.bookie.process.open_files import warn_of_open_files
 from bk_spark.bookie.process.registration import Availability, Registration, await_others, takes_adds
@@ -127,7 +127,7 @@ class _OpenedBookie:
     bookie: Bookie
     boot: Boot | None
     """None if there was no space to boot: then the bookie serves reads alone."""
-    epochs: EpochKeeper | None
+    epoch_keeper: BootEpochKeeper | None
     """None without a boot: such a bookie acknowledges nothing."""
 
 
@@ -227,8 +227,8 @@ class _Process:
         except BaseException:
             bookie.close()
             raise
-        epochs = EpochKeeper(boot, metadata, self.config, began_s)
-        return _OpenedBookie(boot.bookie_id, bookie, boot, epochs)
+        epoch_keeper = BootEpochKeeper(boot, metadata, self.config, began_s)
+        return _OpenedBookie(boot.bookie_id, bookie, boot, epoch_keeper)
 
     def _highest_issued(self) -> int:
         issued = highest_issued_id(self.store, self.znodes)
@@ -237,8 +237,10 @@ class _Process:
     async def _serve(self, opened: _OpenedBookie, checkpoints: CheckpointThread) -> End:
         """Phases 3 to 5, up to the server's end."""
         loop = asyncio.get_running_loop()
-        if opened.epochs is not None:
-            await loop.run_in_executor(None, opened.epochs.turn)  # the replay may have taken longer than an epoch may last
+        if opened.epoch_keeper is not None:
+            await loop.run_in_executor(
+                None, opened.epoch_keeper.turn
+            )  # the replay may have taken longer than an epoch may last
         running = self._running(opened)
         checkpoints.on_failure(running.server.fail)
         with self.stop.on_stop(lambda: loop.call_soon_threadsafe(running.server.request_stop)):
@@ -261,9 +263,9 @@ class _Process:
         self.monitoring.serves(running, registration.problem)
         marking = loop.create_task(_mark_failure(opened, self.config.disk_check_s))
         working = loop.create_task(self._work(running, registration, background, is_frozen=opened.boot is None))
-        if opened.epochs is not None:
-            opened.epochs.on_failure(server.fail)
-            opened.epochs.start()
+        if opened.epoch_keeper is not None:
+            opened.epoch_keeper.on_failure(server.fail)
+            opened.epoch_keeper.start()
         try:
             await asyncio.wait((working, server.ended), return_when=asyncio.FIRST_COMPLETED)
             return server.ended.result() if server.ended.done() else working.result()
@@ -272,16 +274,16 @@ class _Process:
             self.monitoring.stops()
             working.cancel()
             await asyncio.wait((working,))
-            await self._leave(registration, opened.epochs)
+            await self._leave(registration, opened.epoch_keeper)
             await server.stop()
             await loop.run_in_executor(None, background.stop)
             marking.cancel()
 
-    async def _leave(self, registration: Registration, epochs: EpochKeeper | None) -> None:
-        """Leave the list of bookies, and move the epoch no more."""
+    async def _leave(self, registration: Registration, epoch_keeper: BootEpochKeeper | None) -> None:
+        """Leave the list of bookies, and move the boot epoch no more."""
         loop = asyncio.get_running_loop()
         registration.stop_waiting()
-        steps = [registration.end, *([epochs.stop] if epochs is not None else [])]
+        steps = [registration.end, *([epoch_keeper.stop] if epoch_keeper is not None else [])]
         leaving = [loop.run_in_executor(None, step) for step in steps]
         _, waiting = await asyncio.wait(leaving, timeout=LEAVE_S)
         if waiting and self.stop.is_asked:
@@ -305,16 +307,16 @@ class _Process:
         return End.REOPEN
 
     def _running(self, opened: _OpenedBookie) -> RunningBookie:
-        bookie, epochs = opened.bookie, opened.epochs
+        bookie, epoch_keeper = opened.bookie, opened.epoch_keeper
         watch = DiskWatch(self.directories, self.config, self.disk)
 
         def look() -> None:
             watch.look(bookie)
-            if epochs is not None:
-                epochs.look()
+            if epoch_keeper is not None:
+                epoch_keeper.look()
 
-        if epochs is not None:
-            bookie.ask_lapse(epochs.lapse)
+        if epoch_keeper is not None:
+            bookie.ask_lapse(epoch_keeper.lapse)
         look()
         bookie.order_read_only(self.is_ordered_read_only)
 
@@ -333,7 +335,9 @@ class _Process:
             administer=administration.administer,
             ledger_ids=cluster,
         )
-        return RunningBookie(opened.bookie_id, bookie, self.config, cluster, watch, administration, server, epochs, self.peers)
+        return RunningBookie(
+            opened.bookie_id, bookie, self.config, cluster, watch, administration, server, epoch_keeper, self.peers
+        )
 
     def _address(self, bookie_id: str) -> BookieAddress:
         return BookieAddress(bookie_id, self.place.host, self.place.port, self.config.rack, self.monitoring.address)

@@ -1,9 +1,9 @@
 """What a commit does with open ledgers (log rule 2).
 
-Nothing may be listed behind a ledger that still grows: its leader would get confirmations for entries that stand before
-rows already read. So an append or overwrite first recovers every open ledger, records all their ends, and raises the
-epoch, which displaces the leader. Commits that add nothing at the end leave a leader alone, and record only the ends of
-ledgers that are closed already. A leader's own commits name its epoch, and are refused once the log has a higher one.
+Nothing may be listed behind a ledger that still grows: its leader would get confirmations for entries that stand before rows
+already read. So an append or overwrite first recovers every open ledger, records all their ends, and raises the leader's epoch,
+which displaces the leader. Commits that add nothing at the end leave a leader alone, and record only the ends of ledgers that
+are closed already. A leader's own commits name the leader's epoch, and are refused once the log has a higher one.
 
 A commit can record only the ends of the first open ledgers: behind an open ledger, no ledger's end is recorded.
 """
@@ -38,7 +38,7 @@ class OpenLedgerEnds:
 
     def check_leader(self, head: Head) -> None:
         """Raises LedgerFencedError if a displaced leader makes the request. Checked first, whatever else is wrong."""
-        if self._request.epoch in (None, head.writer.epoch):
+        if self._request.leader_epoch in (None, head.writer.epoch):
             return
         own = [ledger.ledger_id for ledger in self._request.closed]
         if self._request.opened is not None:
@@ -51,7 +51,7 @@ class OpenLedgerEnds:
         Raises ConfigError for an end that is not the ledger's; what a recovery raises.
         """
         found = head.writer.open_ledgers
-        if self._request.epoch is not None:
+        if self._request.leader_epoch is not None:
             return self._given(head.name, found)
         if self._request.displaces:
             return tuple(self._recovered_end(one.ledger_id, head.content) for one in found)

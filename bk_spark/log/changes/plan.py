@@ -55,9 +55,10 @@ class CommitRequest:
     opened: int | None = None
     """A ledger of the job that a leader opens at the end of the log. Such a commit is an APPEND of nothing else."""
     closed: tuple[CommittedLedger, ...] = ()
-    """With ``epoch`` only: ends of the leader's own open ledgers, in log order. Ends that are recorded already are skipped."""
-    epoch: int | None = None
-    """Set by a leader: the commit is refused (LedgerFencedError) once the log's writer has another epoch. Without it, an
+    """With ``leader_epoch`` only: ends of the leader's own open ledgers, in log order. Ends that are recorded already are
+    skipped."""
+    leader_epoch: int | None = None
+    """Set by a leader: the commit is refused (LedgerFencedError) once the log has another one. Without it, an
     APPEND or OVERWRITE displaces a leader and closes its ledgers."""
     before: int | None = None
     """TRUNCATE only: the ledger that becomes the first."""
@@ -67,7 +68,7 @@ class CommitRequest:
     @property
     def displaces(self) -> bool:
         """Whether the commit displaces a leader: nothing may be listed behind a ledger that still grows (log rule 2)."""
-        return self.epoch is None and self.kind in (CommitKind.APPEND, CommitKind.OVERWRITE)
+        return self.leader_epoch is None and self.kind in (CommitKind.APPEND, CommitKind.OVERWRITE)
 
     def __post_init__(self) -> None:
         _check_distinct("a ledger to add", [one.ledger_id for one in self.ledgers])
@@ -89,9 +90,9 @@ class CommitRequest:
 
     def _check_leader(self) -> None:
         nothing_else = self.kind is CommitKind.APPEND and not self.ledgers
-        if (self.opened is not None or self.epoch is not None) and not nothing_else:
+        if (self.opened is not None or self.leader_epoch is not None) and not nothing_else:
             raise ConfigError("kind of a leader's commit", self.kind.value, "it must be an append without ledgers")
-        if self.closed and self.epoch is None:
+        if self.closed and self.leader_epoch is None:
             raise ConfigError("closed", self.closed, "only a leader, which gives its epoch, knows where its ledgers end")
 
 
@@ -283,7 +284,7 @@ def end_row_after(head: Head, request: CommitRequest, closed_rows: int, total: T
 
 
 def _writer_after(head: Head, request: CommitRequest, closed: Sequence[CommittedLedger], number: int) -> WriterState:
-    """The epoch and the open ledgers after the commit. Raises ConfigError for a third open ledger."""
+    """The leader's epoch and the open ledgers after the commit. Raises ConfigError for a third open ledger."""
     found = head.writer.open_ledgers
     still_open = found[len(closed) :]
     if request.opened is not None:
@@ -291,8 +292,8 @@ def _writer_after(head: Head, request: CommitRequest, closed: Sequence[Committed
     if len(still_open) > MAX_OPEN_LEDGERS:
         what = f"the ledger to open in log '{head.name}'"
         raise ConfigError(what, request.opened, f"{[one.ledger_id for one in found]} are open: close the first one before")
-    begins = request.opened is not None and request.epoch is None
-    ends = not still_open and (request.epoch is not None or (request.displaces and bool(found)))
+    begins = request.opened is not None and request.leader_epoch is None
+    ends = not still_open and (request.leader_epoch is not None or (request.displaces and bool(found)))
     return WriterState(head.writer.epoch + (begins or ends), still_open)
 
 

@@ -63,7 +63,7 @@ class Leadership:
         """``rows`` is None for a leader that writes entries."""
         self.name = name
         self.epoch = 0
-        """The log's epoch, as ``take_over`` raised it."""
+        """The leader's epoch, as ``take_over`` raised it."""
         self._logs = logs
         self._uid = uid
         self._create_ledger = create_ledger
@@ -94,7 +94,7 @@ class Leadership:
         return end_of(ledger, None if self._rows is None else self._rows.in_ledger(ledger.ledger_id))
 
     def _commit(self, job: WriteJob, ends: tuple[CommittedLedger, ...], opened: int | None) -> None:
-        request = CommitRequest(CommitKind.APPEND, opened=opened, closed=ends, epoch=self.epoch, **self._schema)
+        request = CommitRequest(CommitKind.APPEND, opened=opened, closed=ends, leader_epoch=self.epoch, **self._schema)
         self._logs.commit_or_abort(job, request)
 
     @property

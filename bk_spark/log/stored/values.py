@@ -113,7 +113,8 @@ class WriterState:
     """Who may append entries through open ledgers."""
 
     epoch: int = 0
-    """Identifies a leadership. Raised whenever a writer opens the log, and by every commit that ends a leadership."""
+    """The leader's epoch: it identifies a leadership. Raised whenever a writer opens the log, and by every commit that ends a
+    leadership."""
     open_ledgers: tuple[OpenLedger, ...] = ()
     """In log order, behind all other ledgers. Every other listed ledger is CLOSED, and its end is recorded."""
 
@@ -249,7 +250,7 @@ class LogVersion(StoredRecord):
     end_row: int
     """The row number behind the last row of this version's closed ledgers. See ``plan.end_row_after``."""
     epoch: int
-    """The writer's epoch from this version on."""
+    """The leader's epoch from this version on."""
     opened: int | None = None
     """The ledger that it opens at the end of the log."""
     closed: tuple[CommittedLedger, ...] = ()

@@ -7,8 +7,8 @@ from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
-_EPOCH: Final = datetime(1970, 1, 1)
-_EPOCH_DAY: Final = _EPOCH.toordinal()
+_START_OF_1970: Final = datetime(1970, 1, 1)
+_DAY_OF_1970: Final = _START_OF_1970.toordinal()
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 
@@ -31,9 +31,9 @@ def decimal_number(value: Any) -> Decimal:
 def date_days(value: Any) -> int:
     """A day as days since 1970."""
     if isinstance(value, list):
-        return date(*_parts(value, 3, 3)).toordinal() - _EPOCH_DAY
+        return date(*_parts(value, 3, 3)).toordinal() - _DAY_OF_1970
     if isinstance(value, str):
-        return date.fromisoformat(value).toordinal() - _EPOCH_DAY
+        return date.fromisoformat(value).toordinal() - _DAY_OF_1970
     return whole(value)
 
 
@@ -76,7 +76,7 @@ def _parts(value: Sequence[Any], least: int, most: int) -> list[int]:
 
 
 def _microseconds(moment: datetime) -> int:
-    return (moment - _EPOCH) // _MICROSECOND
+    return (moment - _START_OF_1970) // _MICROSECOND
 
 
 def _nanoseconds(moment: time, below_second: int) -> int:

@@ -131,15 +131,15 @@ def _date(kind: pa.DataType, value: Any) -> int:
     if isinstance(value, datetime.datetime):
         if value.tzinfo is not None or value.time() != datetime.time() or getattr(value, "nanosecond", 0) != 0:
             refuse("as a date it would lose its time of day, or its zone: convert it with .date() before")
-        return value.toordinal() - _EPOCH_DAY
+        return value.toordinal() - _DAY_OF_1970
     if isinstance(value, datetime.date):
-        return value.toordinal() - _EPOCH_DAY
+        return value.toordinal() - _DAY_OF_1970
     if isinstance(value, np.datetime64):
         return _whole(_counted(value, "D", "as a date it would lose its time of day: convert it before"), 32)
     return _whole(value, 32)
 
 
-_EPOCH_DAY = datetime.date(1970, 1, 1).toordinal()
+_DAY_OF_1970 = datetime.date(1970, 1, 1).toordinal()
 
 
 def _timestamp(kind: pa.DataType, value: Any) -> int:

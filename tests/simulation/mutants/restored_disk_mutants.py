@@ -1,4 +1,4 @@
-"""Bugs of the epochs that show a restored disk.
+"""Bugs of the boot epochs that show a restored disk.
 
 Each takes one guard out of the shipped code for as long as its context lasts.
 """
@@ -10,18 +10,18 @@ from unittest.mock import patch
 
 from bk_spark.bookie.identity.boot import Boot
 from bk_spark.bookie.identity.boot_file import BootRecord
-from bk_spark.bookie.process import epoch_keeper
-from bk_spark.bookie.process.epoch_keeper import EpochKeeper
+from bk_spark.bookie.process import boot_epoch_keeper
+from bk_spark.bookie.process.boot_epoch_keeper import BootEpochKeeper
 from tests.simulation.mutants.mutant import RestoredDisk, Script, mutant
 
 
 def epochs_do_not_move() -> Any:
     """Only boots show what went back."""
-    return patch.object(epoch_keeper, "move_epoch", lambda boot, metadata: None)
+    return patch.object(boot_epoch_keeper, "move_boot_epoch", lambda boot, metadata: None)
 
 
 def a_lapsed_bookie_goes_on() -> Any:
-    return patch.object(EpochKeeper, "lapse", lambda self: "")
+    return patch.object(BootEpochKeeper, "lapse", lambda self: "")
 
 
 def an_epoch_is_confirmed_before_it_is_stored() -> Any:

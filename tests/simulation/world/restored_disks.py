@@ -4,8 +4,8 @@ In runs with such faults each bookie has the shipped identity, on its simulated 
 be away, lose replies, and make changes late. Boots find that store; moves of the epoch may not. Times are short, so that
 snapshots are soon older than what is promised.
 
-A disk goes back only where identity/epoch.py promises something: the bookie took something later than ``epoch_timeout_s`` after
-the snapshot, or nothing since.
+A disk goes back only where identity/boot_epoch.py promises something: the bookie took something later than ``epoch_timeout_s``
+after the snapshot, or nothing since.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from bk_spark.bookie.identity.boot import Boot, MetadataPlace, begin_boot
 from bk_spark.bookie.identity.cookie import format_bookie
 from bk_spark.bookie.identity.identity import examine
 from bk_spark.bookie.pace import Clocks
-from bk_spark.bookie.process.epoch_keeper import EpochKeeper
+from bk_spark.bookie.process.boot_epoch_keeper import BootEpochKeeper
 from bk_spark.config import BookieConfig
 from bk_spark.errors import MetadataUnavailableError
 from bk_spark.metadata.registration import initialise_cluster
@@ -66,7 +66,7 @@ class SimulatedIdentity:
         initialise_cluster(self._place.store, ZNODES)
         self._bookie_id = format_bookie(self._directories, self._place.store, ZNODES, "b", disk=disk)
         self._boot: Boot | None = None
-        self._keeper: EpochKeeper | None = None
+        self._keeper: BootEpochKeeper | None = None
         self.is_stopped = False
         """Epochs move no more, and none lapses."""
 
@@ -76,7 +76,7 @@ class SimulatedIdentity:
         identity = examine(self._directories, self._place.store, ZNODES, self._disk, bookie_id=self._bookie_id)
         self._boot = begin_boot(identity, self._place, self._config, self._disk)
         moves = MetadataPlace(self.store, ZNODES)
-        self._keeper = EpochKeeper(self._boot, moves, self._config, began_s, Clocks(lambda: 0, self._now_s))
+        self._keeper = BootEpochKeeper(self._boot, moves, self._config, began_s, Clocks(lambda: 0, self._now_s))
         return self._boot.possible_loss
 
     def opened(self) -> None:

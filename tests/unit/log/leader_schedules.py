@@ -67,7 +67,7 @@ def a_displaced_leader_rolls(scene: Scene) -> None:
     successor = bookies.lead(LOG)
     job = bookies.logs.jobs.begin(LOG)
     rolled = scene.open_ledger(job, bookies.logs)
-    request = CommitRequest(CommitKind.APPEND, opened=rolled, epoch=epoch)
+    request = CommitRequest(CommitKind.APPEND, opened=rolled, leader_epoch=epoch)
     confirmed = []
     if not ended(lambda: bookies.logs.commit(job, request), LedgerFencedError):
         bookies.add(rolled, "a0")
@@ -149,7 +149,7 @@ def a_leader_rolls_again_before_it_closed_the_old_ledger(scene: Scene) -> None:
     head = bookies.logs.names.head(LOG, bookies.logs.names.uid(LOG))
     for _ in range(2):
         job = bookies.logs.jobs.begin(LOG)
-        request = CommitRequest(CommitKind.APPEND, opened=scene.open_ledger(job, bookies.logs), epoch=head.writer.epoch)
+        request = CommitRequest(CommitKind.APPEND, opened=scene.open_ledger(job, bookies.logs), leader_epoch=head.writer.epoch)
         ended(lambda job=job, request=request: bookies.logs.commit(job, request), Exception)  # type: ignore[misc]
     open_ledgers = bookies.logs.reader.snapshot(LOG).open_ledgers
     must(len(open_ledgers) <= 2, f"{len(open_ledgers)} ledgers of the log take entries")

@@ -16,7 +16,7 @@ import pyarrow.types as of
 from bk_spark.errors import ConfigError
 from bk_spark.log.rows.python_rows import batch_of_dicts
 
-EPOCH = dt.datetime(1970, 1, 1)
+START_OF_1970 = dt.datetime(1970, 1, 1)
 UNITS = {"D": 86_400 * 10**9, "h": 3600 * 10**9, "s": 10**9, "ms": 10**6, "us": 1000, "ns": 1}
 LEAVES: tuple[pa.DataType, ...] = (
     *(pa.int8(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.decimal128(5, 2), pa.decimal128(38, 0), pa.bool_()),
@@ -52,10 +52,10 @@ def meaning(value: Any) -> Any:
         return ("length", value.value)
     if isinstance(value, dt.datetime):
         offset = value.utcoffset()
-        since = value.replace(tzinfo=None) - EPOCH - (offset or dt.timedelta())
+        since = value.replace(tzinfo=None) - START_OF_1970 - (offset or dt.timedelta())
         return moment_of(nanoseconds_of(since), has_zone=offset is not None)
     if isinstance(value, dt.date):
-        return moment_of((value - EPOCH.date()).days * UNITS["D"], has_zone=False)
+        return moment_of((value - START_OF_1970.date()).days * UNITS["D"], has_zone=False)
     if isinstance(value, dt.time):
         parts = dt.timedelta(hours=value.hour, minutes=value.minute, seconds=value.second, microseconds=value.microsecond)
         return ("time", nanoseconds_of(parts), value.tzinfo)
@@ -93,7 +93,9 @@ def stored_meaning(kind: pa.DataType, array: pa.Array, given: Any) -> Any:
 def drawn(draw: random.Random) -> Any:
     zones = (None, dt.UTC, dt.timezone(dt.timedelta(hours=5, microseconds=draw.choice((0, 1)))))
     micros = draw.choice((0, 1, 999_999, 43_200_000_000))
-    moment = (EPOCH + dt.timedelta(days=draw.randrange(-9000, 20_000), microseconds=micros)).replace(tzinfo=draw.choice(zones))
+    moment = (START_OF_1970 + dt.timedelta(days=draw.randrange(-9000, 20_000), microseconds=micros)).replace(
+        tzinfo=draw.choice(zones)
+    )
     pick = draw.randrange(9)
     if pick == 0:
         return draw.choice((*NUMBERS, True, None, pd.NaT, pd.NA, "", "ü", "\ud800", b"x", b"\xff", 10**30, 10**400))

@@ -130,7 +130,7 @@ def test_a_leader_s_roll_takes_effect_once_or_not_at_all(action):
         return world
 
     for world, session in at_every_step(led, action):
-        request = CommitRequest(CommitKind.APPEND, opened=world.next, epoch=world.epoch)
+        request = CommitRequest(CommitKind.APPEND, opened=world.next, leader_epoch=world.epoch)
         version, problem = outcome(world, session, request)
         if problem is not None:
             assert action not in (sweeps, vacuums)

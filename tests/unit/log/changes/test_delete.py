@@ -332,5 +332,5 @@ def test_a_leader_s_roll_fails_when_the_log_is_deleted(world):
     opened = world.open_ledger(job)
     store.script = [store.first(lambda: world.logs.deleter.delete("orders"))]
     with pytest.raises(NoSuchLogError):
-        logs.commit(job, CommitRequest(CommitKind.APPEND, opened=opened, epoch=1))
+        logs.commit(job, CommitRequest(CommitKind.APPEND, opened=opened, leader_epoch=1))
     assert not world.ledger_exists(CommittedLedger(opened, 9, 1000, 10))

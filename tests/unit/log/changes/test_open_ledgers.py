@@ -27,7 +27,7 @@ def log(world):
 
 
 def open_writer(world, logs=None, **more):
-    """A leader's first commit, or with ``epoch`` its roll: the version, whose ``opened`` is the ledger."""
+    """A leader's first commit, or with ``leader_epoch`` its roll: the version, whose ``opened`` is the ledger."""
     job = world.logs.jobs.begin("orders")
     opened = world.open_ledger(job)
     version = (logs or world.logs).commit(job, append(opened=opened, **more))
@@ -36,11 +36,11 @@ def open_writer(world, logs=None, **more):
 
 
 def roll(world, before, *closed):
-    return open_writer(world, epoch=before.epoch, closed=closed)
+    return open_writer(world, leader_epoch=before.epoch, closed=closed)
 
 
 def close(world, before, *closed):
-    return world.logs.commit(world.logs.jobs.begin("orders"), append(epoch=before.epoch, closed=closed))
+    return world.logs.commit(world.logs.jobs.begin("orders"), append(leader_epoch=before.epoch, closed=closed))
 
 
 def remove(world, kind, removed, *ledgers, logs=None):
@@ -296,7 +296,7 @@ def test_a_leader_s_roll_in_flight_when_it_is_displaced_never_applies(world):
     job = world.logs.jobs.begin("orders")
     opened = world.open_ledger(job)
     with pytest.raises(MetadataUnavailableError):
-        logs.commit(job, append(opened=opened, epoch=leader.epoch))
+        logs.commit(job, append(opened=opened, leader_epoch=leader.epoch))
     write(world, "orders")
     with pytest.raises(TransactionFailedError):
         store.land()
@@ -353,7 +353,7 @@ def test_opened_ledgers_are_found_again_by_every_version(world):
         {"kind": CommitKind.OVERWRITE, "opened": 7},
         {"kind": CommitKind.APPEND, "opened": 7, "ledgers": (CommittedLedger(1, 0, 1, 1),)},
         {"kind": CommitKind.APPEND, "closed": (CommittedLedger(1, 0, 1, 1),)},
-        {"kind": CommitKind.COMPACT, "remove": (1,), "epoch": 1},
+        {"kind": CommitKind.COMPACT, "remove": (1,), "leader_epoch": 1},
     ],
 )
 def test_a_leader_s_commit_holds_nothing_else(contradiction):

@@ -132,14 +132,16 @@ class Commits:
         ends = [self.world.close_ledger(one) for one in self.naive.open()[:-1]]
         job = self.world.logs.jobs.begin("orders")
         opened = self.world.open_ledger(job)
-        self.world.logs.commit(job, CommitRequest(CommitKind.APPEND, opened=opened, closed=tuple(ends), epoch=self.epoch))
+        self.world.logs.commit(
+            job, CommitRequest(CommitKind.APPEND, opened=opened, closed=tuple(ends), leader_epoch=self.epoch)
+        )
         self.naive.close(len(ends))
         self.naive.ledgers.append((opened, None))
 
     def close(self, sizes: list[int], start: int) -> None:
         ends = [self.world.close_ledger(one) for one in self.naive.open()]
         if ends:
-            self.commit(CommitKind.APPEND, [], closed=tuple(ends), epoch=self.epoch)
+            self.commit(CommitKind.APPEND, [], closed=tuple(ends), leader_epoch=self.epoch)
             self.naive.close()
 
     def renumber(self) -> None:

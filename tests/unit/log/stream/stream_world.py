@@ -89,7 +89,7 @@ class StreamWorld(AgedWorld):
         opened = self.open_ledger(job)
         self.confirmed[opened] = 0
         ends = tuple(self.end_of(one) for one in open_ids[:-1])
-        self.logs.commit(job, CommitRequest(CommitKind.APPEND, opened=opened, epoch=self.epoch, closed=ends))
+        self.logs.commit(job, CommitRequest(CommitKind.APPEND, opened=opened, leader_epoch=self.epoch, closed=ends))
         return opened
 
     def confirm(self, ledger_id: int, count: int) -> None:

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from bk_spark.bookie.identity.boot import Boot, MetadataPlace
+from bk_spark.bookie.identity.boot_epoch import move_boot_epoch
 from bk_spark.bookie.identity.boot_file import BootPhase
 from bk_spark.bookie.identity.cookie_file import BootNumber
-from bk_spark.bookie.identity.epoch import move_epoch
 from bk_spark.errors import (
     BookKeeperError,
     ConfigError,
@@ -44,7 +44,7 @@ def home(tmp_path: Path) -> Home:
 
 def move(home: Home, boot: Boot, times: int = 1, store: MemoryStore | None = None) -> None:
     for _ in range(times):
-        move_epoch(boot, MetadataPlace(store or home.store, ZNODES))
+        move_boot_epoch(boot, MetadataPlace(store or home.store, ZNODES))
 
 
 def roots_of(home: Home) -> list[Path]:

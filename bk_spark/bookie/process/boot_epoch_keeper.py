@@ -1,7 +1,7 @@
-"""Moves the epoch of a running bookie, and ends its acknowledgements before a promise is broken that depends on the epoch.
+"""Moves the boot epoch of a running bookie, and ends its acknowledgements before a promise is broken that rests on it.
 
-identity/epoch.py has the steps of a move and the promise. Here is its time: an epoch begins with its first step, the next one
-is due ``epoch_interval_s`` later, and ``epoch_timeout_s`` after the beginning of the last epoch that is known to be in the
+identity/boot_epoch.py has the steps of a move and the promise. Here is its time: an epoch begins with its first step, the next
+one is due ``epoch_interval_s`` later, and ``epoch_timeout_s`` after the beginning of the last epoch that is known to be in the
 metadata store the bookie **lapses**. A lapsed bookie takes no add, fence or other change, of a recovery neither, and registers
 as read-only; reads go on. It takes changes again with the next move that succeeds.
 
@@ -23,7 +23,7 @@ from dataclasses import dataclass
 
 from bk_spark.bookie.background_task import BackgroundTask, TaskStatus
 from bk_spark.bookie.identity.boot import Boot, MetadataPlace
-from bk_spark.bookie.identity.epoch import move_epoch
+from bk_spark.bookie.identity.boot_epoch import move_boot_epoch
 from bk_spark.bookie.pace import SYSTEM_CLOCKS, Clocks
 from bk_spark.config import BookieConfig
 from bk_spark.errors import BookKeeperError, MetadataConflictError
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class EpochStatus(TaskStatus):
+class BootEpochStatus(TaskStatus):
     """``last_error`` is that of the last try to move the epoch, "" after one that succeeded."""
 
     began_s: float = 0.0
@@ -44,8 +44,8 @@ class EpochStatus(TaskStatus):
     """Whether another process has taken the bookie."""
 
 
-class EpochKeeper(BackgroundTask[EpochStatus]):
-    """Keeps the epoch of one boot moving, on a thread of its own: ``turn`` once, then ``on_failure`` and ``start``.
+class BootEpochKeeper(BackgroundTask[BootEpochStatus]):
+    """Keeps the boot epoch moving, on a thread of its own: ``turn`` once, then ``on_failure`` and ``start``.
 
     ``stop`` waits for a try under way.
     """
@@ -54,7 +54,7 @@ class EpochKeeper(BackgroundTask[EpochStatus]):
         self, boot: Boot, metadata: MetadataPlace, config: BookieConfig, began_s: float, clocks: Clocks = SYSTEM_CLOCKS
     ) -> None:
         """``began_s`` is the steady clock's time before the boot took its first step: its first epoch began then."""
-        super().__init__("epoch", EpochStatus(began_s=began_s))
+        super().__init__("epoch", BootEpochStatus(began_s=began_s))
         self._boot = boot
         self._metadata = metadata
         self._interval_s = config.epoch_interval_s
@@ -93,7 +93,7 @@ class EpochKeeper(BackgroundTask[EpochStatus]):
         self._is_told = bool(lapse)
 
     def turn(self) -> float:
-        """Move the epoch if that is due. Returns after how many seconds to call this again. One thread at a time.
+        """Move the boot epoch if that is due. Returns after how many seconds to call this again. One thread at a time.
 
         Raises MetadataConflictError if another process has taken the bookie: then it is lapsed for good.
         """
@@ -104,7 +104,7 @@ class EpochKeeper(BackgroundTask[EpochStatus]):
         if self._next_began_s is None:
             self._next_began_s = now_s
         try:
-            move_epoch(self._boot, self._metadata)
+            move_boot_epoch(self._boot, self._metadata)
         except MetadataConflictError as problem:
             self._note(last_error=str(problem), is_taken=True)
             raise

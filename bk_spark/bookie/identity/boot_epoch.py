@@ -1,7 +1,7 @@
-"""The epoch of a running bookie, which shows that a disk was restored from a snapshot of the current boot.
+"""The boot epoch of a running bookie, which shows that a disk was restored from a snapshot of the current boot.
 
-A boot number moves only when a bookie starts, and a bookie may run for months. So the cookie's znode also holds an **epoch** of
-the boot, and a running bookie moves it, every ``epoch_interval_s``, by steps each durable before the next:
+A boot number moves only when a bookie starts, and a bookie may run for months. So the cookie's znode also holds an **epoch**
+of the boot, and a running bookie moves it, every ``epoch_interval_s``, by steps each durable before the next:
 
 1. ``boot`` of every root: the next epoch as pending.
 2. The cookie's znode, by compare-and-set: that epoch.
@@ -17,8 +17,8 @@ So every crash fits. A disk that goes back fits only until the znode has moved p
 
 **The promise**, with its bounds in numbers, is in docs/deployment/operations.md, "A disk was restored from a snapshot". It
 holds because an epoch begins when step 1 begins, so no snapshot that fits it is older, and because a bookie takes nothing later
-than ``epoch_timeout_s`` after the beginning of the last epoch that it knows to be in the znode (process/epoch_keeper.py). So if
-it took something so long after a snapshot, the znode has moved past that. Times are those of the bookie's steady clock.
+than ``epoch_timeout_s`` after the beginning of the last epoch that it knows to be in the znode (process/boot_epoch_keeper.py).
+So if it took something so long after a snapshot, the znode has moved past that. Times are those of the bookie's steady clock.
 
 This is why acknowledgements end when the metadata store was away for that long, and why reads go on: they promise nothing.
 A try whose outcome is unknown is repeated with the same epoch, for which the disks are prepared. Another one would make a
@@ -28,7 +28,7 @@ A znode with a later boot, or with another boot of this number, means that anoth
 its disks. Those disks count from now on, so this process may not acknowledge anything any more. An earlier boot or epoch means
 that the metadata store was restored to an older state. This process knows that its disks did not go back, and moves on.
 
-Ref: docs/rules.md, storage rules 8 and 9; DESIGN.md, "An epoch moves within a boot".
+Ref: docs/rules.md, storage rules 8 and 9; DESIGN.md, "The boot epoch moves while a bookie runs".
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError,
 logger = logging.getLogger(__name__)
 
 
-def move_epoch(boot: Boot, metadata: MetadataPlace) -> None:
-    """Move the epoch of a running bookie by one, or end a move that was begun. Everything is durable when it returns.
+def move_boot_epoch(boot: Boot, metadata: MetadataPlace) -> None:
+    """Move the boot epoch of a running bookie by one, or end a move that was begun. Everything is durable when it returns.
 
     Raises MetadataConflictError if another process has taken the bookie: this one must acknowledge nothing any more. After
     MetadataUnavailableError and StorageError the move may have taken effect: call this again. So, too, after ConfigError,

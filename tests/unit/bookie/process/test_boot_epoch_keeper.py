@@ -9,7 +9,7 @@ import pytest
 
 from bk_spark.bookie.identity.boot import MetadataPlace
 from bk_spark.bookie.pace import Clocks
-from bk_spark.bookie.process.epoch_keeper import RETRY_S, EpochKeeper
+from bk_spark.bookie.process.boot_epoch_keeper import RETRY_S, BootEpochKeeper
 from bk_spark.config import BookieConfig
 from bk_spark.errors import ConfigError, MetadataConflictError, MetadataUnavailableError
 from tests.memory_store import MemoryStore, MemoryTree
@@ -39,7 +39,7 @@ class World:
         self.now_s, self.takes_s, self.is_away = 1_000.0, 1.0, False
         self.boot = self.home.run()
         place = MetadataPlace(Outage(self.home.tree, self), ZNODES)
-        self.keeper = EpochKeeper(self.boot, place, CONFIG, self.now_s, Clocks(lambda: 0, lambda: self.now_s))
+        self.keeper = BootEpochKeeper(self.boot, place, CONFIG, self.now_s, Clocks(lambda: 0, lambda: self.now_s))
 
     @property
     def epoch(self) -> int:
