@@ -32,8 +32,8 @@ from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.disk import REAL_DISK
 from bk_spark.bookie.index.ledger_index import LedgerChange
 from bk_spark.bookie.index.look_up import newest_holding
-from bk_spark.bookie.index.rows import BatchRow
 from bk_spark.bookie.index.sqlite_index import INDEX_FILE, open_index
+from bk_spark.bookie.index.values import StoredBatch
 from bk_spark.bookie.logs.writer import EntryLocation
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
 from bk_spark.config import BookieConfig, DigestType
@@ -141,10 +141,10 @@ def ledger_change(ledger_id: int, rows: int) -> LedgerChange:
     return LedgerChange(ledger_id, KEY, 0, found)
 
 
-def row(ledger_id: int, number: int, sequence: int) -> BatchRow:
+def row(ledger_id: int, number: int, sequence: int) -> StoredBatch:
     first = number * ROW_IDS
     place = EntryLocation(LOG_ID, 4096 + sequence * 1_116, 1_116)
-    return BatchRow(ledger_id, first, first + ROW_IDS - 1, sequence, DENSE, sequence * 2_654_435_761 % (1 << 32), place)
+    return StoredBatch(ledger_id, first, first + ROW_IDS - 1, sequence, DENSE, sequence * 2_654_435_761 % (1 << 32), place)
 
 
 def ask(directory: Path, rows: int, ledgers: int) -> None:
@@ -165,7 +165,7 @@ def ask(directory: Path, rows: int, ledgers: int) -> None:
 
 
 def found_there(storage: LedgerStorage, ledger_id: int) -> None:
-    assert newest_holding(storage.rows(ledger_id, 15, 15).overlapping(15, 15), 15) is not None
+    assert newest_holding(storage.batches(ledger_id, 15, 15).overlapping(15, 15), 15) is not None
 
 
 def median_us(call: Callable[[int], None], values: list[int]) -> float:

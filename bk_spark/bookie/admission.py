@@ -29,7 +29,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from bk_spark.bookie.index.rows import MAX_UNSETTLED, Limbo
+from bk_spark.bookie.index.values import MAX_UNSETTLED, Limbo
 from bk_spark.bookie.storage.stored_ledgers import LedgerFacts
 from bk_spark.entries.digest import is_other_ledger, is_same_key, is_same_password, master_key_hash
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError

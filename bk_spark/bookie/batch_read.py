@@ -15,7 +15,7 @@ from typing import Final
 
 from bk_spark.bookie.admission import status_of
 from bk_spark.bookie.index.look_up import newest_holding, next_asked, stretch_end
-from bk_spark.bookie.index.rows import BatchRow
+from bk_spark.bookie.index.values import StoredBatch
 from bk_spark.bookie.storage.stored_ledgers import StoredLedgers
 from bk_spark.config import MIB
 from bk_spark.entries.batch import EncodedBatch
@@ -30,8 +30,8 @@ JOINED_BATCHES: Final = 64
 """And so many at most. Each may be a read of a disk: at 8 ms each a reply comes after half a second, before its reader asks
 another bookie as well."""
 
-ReportDamage = Callable[[Sequence[BatchRow]], None]
-"""Takes rows that may be damaged. Returns at once; any thread may call it."""
+ReportDamage = Callable[[Sequence[StoredBatch]], None]
+"""Takes stored batches that may be damaged. Returns at once; any thread may call it."""
 
 
 class BatchRead:
@@ -46,7 +46,7 @@ class BatchRead:
         self._request = request
         self._budget = min(request.maximum_bytes, maximum_bytes)
         self._is_limbo = is_limbo
-        self._window = storage.rows(request.ledger_id, request.first, request.last)
+        self._window = storage.batches(request.ledger_id, request.first, request.last)
         self._sent_bytes = 0
 
     def replies(self) -> Iterator[ReadBatch | ReadEnd]:
@@ -73,32 +73,32 @@ class BatchRead:
                 yield ReadEnd(Status.OK, request.last + 1)
                 return
             try:
-                row = self._newest(position)
-                if row is None:
+                stored = self._newest(position)
+                if stored is None:
                     yield self._missing(position)
                     return
-                if not self._storage.is_durable(row):
+                if not self._storage.is_durable(stored):
                     yield None
-                end = self._end_before(row, position)
+                end = self._end_before(stored, position)
                 if end is not None:
                     yield end
                     return
-                batch, floor = self._batch(row, floor, position)
+                batch, floor = self._batch(stored, floor, position)
             except BookKeeperError as problem:
                 yield ReadEnd(status_of(problem), position, str(problem))
                 return
             yield batch
 
-    def _newest(self, position: int) -> BatchRow | None:
-        """The newest row that holds an entry.
+    def _newest(self, position: int) -> StoredBatch | None:
+        """The newest stored batch that holds an entry.
 
-        If the window has none, a row that begins further back may have replaced it meanwhile: read the window again.
+        If the window has none, one that begins further back may have replaced it meanwhile: read the window again.
         """
-        row = newest_holding(self._window.overlapping(position, position), position)
-        if row is None:
-            self._window = self._storage.rows(self._request.ledger_id, position, self._request.last)
-            row = newest_holding(self._window.overlapping(position, position), position)
-        return row
+        stored = newest_holding(self._window.overlapping(position, position), position)
+        if stored is None:
+            self._window = self._storage.batches(self._request.ledger_id, position, self._request.last)
+            stored = newest_holding(self._window.overlapping(position, position), position)
+        return stored
 
     def _missing(self, position: int) -> ReadEnd:
         if self._is_limbo:
@@ -106,29 +106,29 @@ class BatchRead:
         self._storage.verify_missing(self._request.ledger_id, position)
         return ReadEnd(Status.NO_SUCH_ENTRY, position, f"there is no entry {position} here")
 
-    def _end_before(self, row: BatchRow, position: int) -> ReadEnd | None:
-        """The end of the read if ``row`` must not be sent: it is beyond the budget, or perhaps not durable."""
-        if self._sent_bytes and self._sent_bytes + row.size_bytes > self._budget:
+    def _end_before(self, stored: StoredBatch, position: int) -> ReadEnd | None:
+        """The end of the read if ``stored`` must not be sent: it is beyond the budget, or perhaps not durable."""
+        if self._sent_bytes and self._sent_bytes + stored.size_bytes > self._budget:
             return ReadEnd(Status.OK, position)
-        if not self._storage.wait_durable(row):
+        if not self._storage.wait_durable(stored):
             return ReadEnd(Status.UNKNOWN, position, f"entry {position} was received, whether it is durable is unknown")
         return None
 
-    def _batch(self, row: BatchRow, floor: int, position: int) -> tuple[EncodedBatch, int]:
-        """The part of ``row`` to send from ``position`` on, and the id after it; ids from ``floor`` on were not sent yet."""
+    def _batch(self, stored: StoredBatch, floor: int, position: int) -> tuple[EncodedBatch, int]:
+        """The part of ``stored`` to send from ``position`` on, and the id after it; ids from ``floor`` on were not sent yet."""
         request = self._request
-        rows = self._window.overlapping(position, min(row.last_entry_id, request.last))
-        end = stretch_end(row, rows, request.pattern, position, request.last)
-        piece = cut(self._stored(row), floor, end)
+        batches = self._window.overlapping(position, min(stored.last_entry_id, request.last))
+        end = stretch_end(stored, batches, request.pattern, position, request.last)
+        piece = cut(self._read(stored), floor, end)
         assert piece is not None  # it holds position
         self._sent_bytes += len(piece.body)
         return piece, end + 1
 
-    def _stored(self, row: BatchRow) -> EncodedBatch:
+    def _read(self, stored: StoredBatch) -> EncodedBatch:
         try:
-            return self._storage.get(row)
+            return self._storage.get(stored)
         except (CorruptionError, StorageError):
-            self._report([row])
+            self._report([stored])
             raise
 
 

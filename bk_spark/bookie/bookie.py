@@ -24,8 +24,8 @@ from bk_spark.bookie.disk import REAL_DISK, DirectoryLock, Disk, Space
 from bk_spark.bookie.identity.cookie_file import root_uses
 from bk_spark.bookie.index.ledger_index import OpenIndex
 from bk_spark.bookie.index.look_up import next_asked
-from bk_spark.bookie.index.rows import Limbo
 from bk_spark.bookie.index.sqlite_index import open_index as open_sqlite_index
+from bk_spark.bookie.index.values import Limbo
 from bk_spark.bookie.progress import Progress
 from bk_spark.bookie.storage.checkpoint import Background, run_inline
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
@@ -74,8 +74,8 @@ class Bookie:
         self._is_synced = True
         self._told: set[int] = set()
         """Ledgers that the log names, because of an add with other entries than those that are stored."""
-        self.report_damage: ReportDamage = lambda rows: None
-        """Takes the damaged rows that clients' reads meet."""
+        self.report_damage: ReportDamage = lambda batches: None
+        """Takes the stored batches that clients' reads find damaged."""
         self._is_frozen = False
         self._not_opened = 0
         """Requests refused for NotOpenedError so far."""

@@ -17,8 +17,8 @@ import pyarrow as pa
 
 from bk_spark.bookie.admission import Admission, status_of
 from bk_spark.bookie.batch_read import ReportDamage
-from bk_spark.bookie.index.look_up import RowWindow, newest_holding, stretch_end
-from bk_spark.bookie.index.rows import BatchRow, ProvenConfirmation
+from bk_spark.bookie.index.look_up import BatchWindow, newest_holding, stretch_end
+from bk_spark.bookie.index.values import ProvenConfirmation, StoredBatch
 from bk_spark.bookie.storage.kept_batches import KeptBatches
 from bk_spark.bookie.storage.stored_ledgers import LedgerFacts, StoredLedgers
 from bk_spark.entries.apache_entries import ApacheEntries, apache_entries
@@ -122,9 +122,11 @@ class WholeReads:
             if self._admission.is_limbo(ledger_id):
                 return Status.UNKNOWN, b""
             facts = self._facts(ledger_id)
-            rows = self._storage.rows(ledger_id, 0, facts.highest_entry_id).overlapping(0, facts.highest_entry_id)
-            durable = [row for row in rows if self._storage.wait_durable(row)]
-            return Status.OK, pack_availability((row.first_entry_id, row.last_entry_id, row.pattern) for row in durable)
+            batches = self._storage.batches(ledger_id, 0, facts.highest_entry_id).overlapping(0, facts.highest_entry_id)
+            durable = [stored for stored in batches if self._storage.wait_durable(stored)]
+            return Status.OK, pack_availability(
+                (stored.first_entry_id, stored.last_entry_id, stored.pattern) for stored in durable
+            )
         except (_RefusedError, BookKeeperError) as problem:
             return _status_of(problem), b""
 
@@ -148,8 +150,8 @@ class WholeReads:
 
     def _highest_left(self, ledger_id: int, highest: int) -> int:
         """The highest id of a ledger of which a part was deleted."""
-        rows = self._storage.rows(ledger_id, 0, highest).overlapping(0, highest)
-        return max((row.last_entry_id for row in rows), default=NO_ENTRY)
+        batches = self._storage.batches(ledger_id, 0, highest).overlapping(0, highest)
+        return max((stored.last_entry_id for stored in batches), default=NO_ENTRY)
 
 
 class _Run:
@@ -173,7 +175,7 @@ class _Run:
         self._ledger_id = ledger_id
         self._last = last
         self._is_limbo = is_limbo
-        self._window: RowWindow = storage.rows(ledger_id, first, last)
+        self._window: BatchWindow = storage.batches(ledger_id, first, last)
         self._entries = binaries([])
         self._begin, self._end = first, first
         """The ids of ``_entries``; the end is exclusive."""
@@ -191,18 +193,18 @@ class _Run:
     def _stretch(self, position: int) -> tuple[pa.BinaryArray, int]:
         """Entries, and the id behind the last one."""
         last = max(position, self._last)
-        row = newest_holding(self._window.overlapping(position, position), position)
-        if row is None:  # a row that begins further back may have replaced it meanwhile
-            self._window = self._storage.rows(self._ledger_id, position, last)
-            row = newest_holding(self._window.overlapping(position, position), position)
-        if row is None:
+        stored = newest_holding(self._window.overlapping(position, position), position)
+        if stored is None:  # one that begins further back may have replaced it meanwhile
+            self._window = self._storage.batches(self._ledger_id, position, last)
+            stored = newest_holding(self._window.overlapping(position, position), position)
+        if stored is None:
             self._deny(position)
-        assert row is not None
-        if not self._storage.wait_durable(row):
+        assert stored is not None
+        if not self._storage.wait_durable(stored):
             raise _RefusedError(Status.UNKNOWN)
-        rows = self._window.overlapping(position, min(row.last_entry_id, last))
-        end = stretch_end(row, rows, DENSE, position, last) + 1
-        whole = self._whole(row)
+        batches = self._window.overlapping(position, min(stored.last_entry_id, last))
+        end = stretch_end(stored, batches, DENSE, position, last) + 1
+        whole = self._whole(stored)
         begin = int(whole.entry_ids.searchsorted(position))
         return whole.entries.slice(begin, end - position), end
 
@@ -212,16 +214,16 @@ class _Run:
         self._storage.verify_missing(self._ledger_id, position)
         raise _RefusedError(Status.NO_SUCH_ENTRY)
 
-    def _whole(self, row: BatchRow) -> ApacheEntries:
-        found = self._kept.get(row)
+    def _whole(self, stored: StoredBatch) -> ApacheEntries:
+        found = self._kept.get(stored)
         if found is None:
             try:
-                found = apache_entries(self._storage.get(row))
+                found = apache_entries(self._storage.get(stored))
             except (CorruptionError, StorageError):
-                self._report([row])
+                self._report([stored])
                 raise
             if len(found) > 1:
-                self._kept.put(row, found)
+                self._kept.put(stored, found)
         return found
 
 

@@ -15,12 +15,12 @@ from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK
 from bk_spark.bookie.identity.boot_file import read_boot
 from bk_spark.bookie.index.generation import read_generation
-from bk_spark.bookie.index.rows import BatchRow, IndexState, LedgerSummary
 from bk_spark.bookie.index.sqlite_index import GENERATION_FILE
+from bk_spark.bookie.index.values import IndexState, LedgerSummary, StoredBatch
 from bk_spark.bookie.inspection.index import IndexReading, IndexView, read_index
 from bk_spark.bookie.inspection.logs import InspectedFile, inspect_files, inspect_records
 from bk_spark.bookie.logs.log_file import FileKind
-from bk_spark.bookie.logs.mark import EntryLogRow, LogMark
+from bk_spark.bookie.logs.mark import KnownEntryLog, LogMark
 from bk_spark.bookie.logs.record import RecordHeader, RecordKind
 from bk_spark.bookie.logs.scan import Gap, ScannedRecord
 from bk_spark.commands.arguments import Commands, count, group_of, ledger_id
@@ -109,7 +109,7 @@ def _lines_of_ledger(view: IndexView, ledger_id: int) -> list[Record]:
     found = [ledger for ledger in view.ledgers(ledger_id, 1) if ledger.ledger_id == ledger_id]
     if not found:
         return [{"what": "note", "ledger": ledger_id, "problem": "the index has no such ledger"}]
-    return [_ledger_line(found[0]), *(_row_line(row) for row in view.rows(ledger_id))]
+    return [_ledger_line(found[0]), *(_batch_line(stored) for stored in view.batches(ledger_id))]
 
 
 def _notes(reading: IndexReading[Any]) -> Iterator[Record]:
@@ -166,20 +166,25 @@ def _boot_line(root: Path) -> Record:
     return {**line, "incarnation": boot.index.incarnation.hex(), "generation": boot.index.generation}
 
 
-def _entry_log_line(log: EntryLogRow) -> Record:
+def _entry_log_line(log: KnownEntryLog) -> Record:
     line = {"what": "entry log", "file_id": log.file_id, "directory": log.directory, "state": log.state.name}
     return {**line, "bytes": log.total_bytes, "live_bytes": log.live_bytes}
 
 
 def _ledger_line(ledger: LedgerSummary) -> Record:
-    line = {"what": "ledger", "ledger": ledger.ledger_id, "rows": ledger.row_count, "highest": ledger.highest_entry_id}
+    line = {"what": "ledger", "ledger": ledger.ledger_id, "rows": ledger.batch_count, "highest": ledger.highest_entry_id}
     line |= {"lac": ledger.last_add_confirmed, "fenced": ledger.is_fenced, "deleted": ledger.is_deleted}
     return {**line, "deleted_at": ledger.deleted_at, "deleted_ms": ledger.deleted_ms} if ledger.deleted_at else line
 
 
-def _row_line(row: BatchRow) -> Record:
-    line: dict[str, object] = {"what": "row", "first": row.first_entry_id, "last": row.last_entry_id, "sequence": row.sequence}
-    place = row.location
+def _batch_line(stored: StoredBatch) -> Record:
+    line: dict[str, object] = {
+        "what": "row",
+        "first": stored.first_entry_id,
+        "last": stored.last_entry_id,
+        "sequence": stored.sequence,
+    }
+    place = stored.location
     return {**line, "file_id": place.file_id, "offset": place.offset, "bytes": place.length} if place is not None else line
 
 

@@ -1,8 +1,8 @@
-"""The interface of the index: ledger and entry id → place in an entry log, one row a stored batch.
+"""The interface of the index: ledger and entry id → its stored batch, with the place in an entry log.
 
 The index also holds summaries of ledgers, the entry logs, the LastLogMark and limbo. The one of a bookie is in SQLite
-(sqlite_index.py); a simulator can put its own in its place. Rows, summaries, live bytes and the mark always change in one
-transaction, and every read is verified.
+(sqlite_index.py); a simulator can put its own in its place. Stored batches, summaries, live bytes and the mark always change in
+one transaction, and every read is verified.
 
 One caller at a time: LedgerStorage holds a lock. A change is durable when its method returns. An error means that nothing was
 changed. Only after a StorageError may all of the change be there or nothing; who opens the index again finds out.
@@ -19,9 +19,9 @@ from typing import Protocol
 
 from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.index.generation import IndexGeneration
-from bk_spark.bookie.index.rows import BatchRow, LedgerSummary, Limbo, ProvenConfirmation
+from bk_spark.bookie.index.values import LedgerSummary, Limbo, ProvenConfirmation, StoredBatch
 from bk_spark.bookie.logs.log_file import LogFile
-from bk_spark.bookie.logs.mark import EntryLogRow, LogMark
+from bk_spark.bookie.logs.mark import KnownEntryLog, LogMark
 from bk_spark.bookie.logs.writer import EntryLocation
 
 
@@ -32,14 +32,14 @@ class LedgerChange:
     ledger_id: int
     master_key_hash: bytes
     last_add_confirmed: int
-    rows: list[BatchRow]
-    """Each with a durable location. Rows below the ledger's last deletion are left out. Any other row makes a deleted ledger an
-    ordinary, fenced one."""
+    batches: list[StoredBatch]
+    """Each with a durable location. Stored batches below the ledger's last deletion are left out. Any other one makes a deleted
+    ledger an ordinary, fenced one."""
     is_fenced: bool = False
     """Fence the ledger. False changes nothing."""
     deleted_at: int = 0
-    """The sequence of a deletion, 0 for none. It removes the rows below it, and fences the ledger. A ledger without other rows
-    becomes a tombstone."""
+    """The sequence of a deletion, 0 for none. It removes the stored batches below it, and fences the ledger. A ledger without
+    other batches becomes a tombstone."""
     deleted_ms: int = 0
     """The time of that deletion, in milliseconds since 1970."""
     proven: ProvenConfirmation | None = None
@@ -59,17 +59,19 @@ class LedgerIndex(Protocol):
     @property
     def limbo(self) -> Limbo | None: ...
 
-    def rows(self, ledger_id: int, after: tuple[int, int], limit: int) -> list[BatchRow]:
-        """The first ``limit`` rows of a ledger above ``after`` (first entry id, sequence), in the order of these two."""
+    def batches(self, ledger_id: int, after: tuple[int, int], limit: int) -> list[StoredBatch]:
+        """The first ``limit`` stored batches of a ledger above ``after`` (first entry id, sequence), in the order of these
+        two."""
 
-    def rows_from(self, after: tuple[int, int, int], limit: int) -> list[BatchRow]:
-        """The first ``limit`` rows above ``after`` (ledger id, first entry id, sequence), in the order of these three."""
+    def batches_from(self, after: tuple[int, int, int], limit: int) -> list[StoredBatch]:
+        """The first ``limit`` stored batches above ``after`` (ledger id, first entry id, sequence), in the order of these
+        three."""
 
-    def row(self, ledger_id: int, first: int, sequence: int) -> BatchRow | None:
+    def find(self, ledger_id: int, first: int, sequence: int) -> StoredBatch | None:
         """None if it is missing; only ``verify_entry`` proves that."""
 
     def summary(self, ledger_id: int) -> LedgerSummary | None:
-        """None if the ledger was never committed here. Raises CorruptionError also if there are rows without a summary."""
+        """None if the ledger was never committed here. Raises CorruptionError also if there are batches without a summary."""
 
     def proven(self, ledger_id: int) -> ProvenConfirmation | None:
         """The highest last add confirmed that came by itself, with its proof; None if there is none, or it was lost."""
@@ -83,45 +85,46 @@ class LedgerIndex(Protocol):
     def highest_issued_id(self, others: Collection[int]) -> int:
         """The same without ledgers whose creators chose their ids, and without ``others``."""
 
-    def entry_logs(self) -> list[EntryLogRow]:
+    def entry_logs(self) -> list[KnownEntryLog]:
         """By file id."""
 
     def verify_entry(self, ledger_id: int, entry_id: int) -> None:
-        """Raise CorruptionError unless every row that may hold an entry is here. Call it before denying the entry.
+        """Raise CorruptionError unless every stored batch that may hold an entry is here. Call it before denying the entry.
 
-        It reads a bounded number of rows, whatever the size of the ledger.
+        It reads a bounded number of rows of its tables, whatever the size of the ledger.
         """
 
     def verify_ledger(self, ledger_id: int) -> None:
         """Raise CorruptionError unless a ledger's summary is the last committed one, or there never was one.
 
-        Call it before answering "no such ledger" or "not fenced". It reads a bounded number of rows.
+        Call it before answering "no such ledger" or "not fenced". It reads a bounded number of rows of its tables.
         """
 
     def commit(self, changes: Iterable[LedgerChange], mark: LogMark, files: Sequence[LogFile] = ()) -> None:
-        """Delete and add rows, update their ledgers and move the mark. ``files``: all entry logs of new rows, or more."""
+        """Delete and add stored batches, update their ledgers and move the mark. ``files``: all entry logs of new ones, or
+        more."""
 
-    def move(self, moves: Sequence[tuple[BatchRow, EntryLocation]], files: Sequence[LogFile], emptied: int) -> bool:
-        """Let rows that are still what they were point to durable copies in ``files``, which may be sealed or open.
+    def move(self, moves: Sequence[tuple[StoredBatch, EntryLocation]], files: Sequence[LogFile], emptied: int) -> bool:
+        """Let stored batches that are still what they were point to durable copies in ``files``, which may be sealed or open.
 
-        True if no row refers to the sealed entry log ``emptied`` any more. It is dead then.
+        True if no stored batch refers to the sealed entry log ``emptied`` any more. It is dead then.
         """
 
     def forget_log(self, file_id: int) -> None:
         """Forget an entry log whose file is durably deleted. Raises InternalError unless it is dead or unknown."""
 
-    def remove_rows(self, rows: Sequence[BatchRow]) -> None:
-        """Delete rows whose ids newer rows hold. Rows that are not what they were stay."""
+    def remove_batches(self, batches: Sequence[StoredBatch]) -> None:
+        """Delete stored batches whose ids newer ones hold. Those that are not what they were stay."""
 
     def purge(self, ledger_ids: Sequence[int]) -> None:
-        """Forget those of the ledgers that are tombstones without rows."""
+        """Forget those of the ledgers that are tombstones without stored batches."""
 
     def set_limbo(self, limbo: Limbo | None) -> None: ...
 
     def check(self, full: bool) -> Iterator[int]:
-        """Verify all summaries, or with ``full`` every row, in steps. Other calls may come between them.
+        """Verify all summaries, or with ``full`` every stored batch, in steps. Other calls may come between them.
 
-        Each step yields how many rows, of any table, it read. Raises CorruptionError.
+        Each step yields how many rows of the tables it read. Raises CorruptionError.
         """
 
     def close(self) -> None: ...

@@ -1,15 +1,16 @@
-"""Segments of a ledger and buckets of ledgers: with them the index notices a missing row by reading a bounded number of rows.
+"""Segments of a ledger and buckets of ledgers: with them the index notices that a batch is missing, and reads a few rows for
+it.
 
-A row belongs to the segment of 65,536 ids that its first id lies in: level 0, number ``first >> 16``. 256 neighbours of a
-level form one segment of the next level: level 1 has numbers ``first >> 24``, level 2 ``first >> 32``, and so on. Number 0 of a
-higher level is not kept; the ledger's summary tallies what would lie below it. So a ledger of less than 16 million ids has only
-level 0, and no ledger needs to change its levels when it grows.
+A stored batch belongs to the segment of 65,536 ids that its first id lies in: level 0, number ``first >> 16``. 256 neighbours
+of a level form one segment of the next level: level 1 has numbers ``first >> 24``, level 2 ``first >> 32``, and so on. Number 0
+of a higher level is not kept; the ledger's summary tallies what would lie below it. So a ledger of less than 16 million ids has
+only level 0, and no ledger needs to change its levels when it grows.
 
-Worked example: rows at the first ids 0, 70,000 and 20,000,000 lie in the segments 0, 1 and 305. 305 belongs to segment 1 of
+Worked example: batches at the first ids 0, 70,000 and 20,000,000 lie in the segments 0, 1 and 305. 305 belongs to segment 1 of
 level 1 (305 >> 8), and the summary tallies three: 0 and 1 of level 0, 1 of level 1.
 
-To prove that a row is missing, compare what is there with the tally of its segment, of each segment above that, and of the
-summary. These are at most 256 segments of each level, and six levels cover all ids.
+To prove that a stored batch is missing, compare what is there with the tally of its segment, of each segment above that, and of
+the summary. These are at most 256 segments of each level, and six levels cover all ids.
 
 Ref: docs/rules.md, storage rule 3.
 """
@@ -19,8 +20,8 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass
 
-from bk_spark.bookie.index.rows import IndexState, Tally
-from bk_spark.bookie.logs.mark import EntryLogRow
+from bk_spark.bookie.index.values import IndexState, Tally
+from bk_spark.bookie.logs.mark import KnownEntryLog
 from bk_spark.config import MAX_BATCH_ENTRIES
 
 CHILD_BITS = 8
@@ -33,12 +34,12 @@ _NEIGHBOUR_BITS = 4
 
 
 def segment_of(first_entry_id: int) -> int:
-    """The number of a row's segment of level 0."""
+    """The number of a stored batch's segment of level 0."""
     return first_entry_id >> _SEGMENT_BITS
 
 
 def segments_before(entry_id: int, span: int) -> range:
-    """The segments of the rows that may hold an entry, if no row spans more ids than ``span``. At most two."""
+    """The segments of the stored batches that may hold an entry, if none spans more ids than ``span``. At most two."""
     return range(segment_of(max(0, entry_id - span + 1)), segment_of(entry_id) + 1)
 
 
@@ -86,5 +87,5 @@ class IndexMemory:
 
     state: IndexState
     buckets: Buckets
-    logs: dict[int, EntryLogRow]
+    logs: dict[int, KnownEntryLog]
     """By file id."""

@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import quote
 from weakref import WeakSet
 
-from bk_spark.bookie.index.rows import INDEX_VERSION, check_index_version
+from bk_spark.bookie.index.values import INDEX_VERSION, check_index_version
 from bk_spark.errors import CorruptionError, StorageError
 
 CACHE_KIB = 32 * 1024

@@ -1,8 +1,8 @@
 """The index in SQLite, which a bookie uses unless it is given another one.
 
-Rows, summaries, live bytes and the mark always change in one transaction (sqlite_transaction.py). SQLite does not check its
-pages, so every read is checked (sqlite_tables.py), and before a caller says no the index must prove that nothing is missing
-(verification.py). A generation file reveals a copy of an older index (generation.py).
+Stored batches, summaries, live bytes and the mark always change in one transaction (sqlite_transaction.py). SQLite does not
+check its pages, so every read is checked (sqlite_tables.py), and before a caller says no the index must prove that nothing is
+missing (verification.py). A generation file reveals a copy of an older index (generation.py).
 
 Memory, whatever the size of the index: SQLite's cache (sqlite_database.CACHE_KIB), a mebibyte for the buckets, 200 bytes an
 entry log, and the arguments and results of a call.
@@ -19,13 +19,13 @@ from pathlib import Path
 from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.index.generation import IndexGeneration, read_generation, writing_generation
 from bk_spark.bookie.index.ledger_index import LedgerChange
-from bk_spark.bookie.index.rows import BatchRow, IndexState, LedgerSummary, Limbo, ProvenConfirmation
 from bk_spark.bookie.index.sqlite_database import Database
-from bk_spark.bookie.index.sqlite_tables import BATCHES, Tables, row_of_columns
+from bk_spark.bookie.index.sqlite_tables import BATCHES, Tables, batch_of_columns
 from bk_spark.bookie.index.sqlite_transaction import Transaction
+from bk_spark.bookie.index.values import IndexState, LedgerSummary, Limbo, ProvenConfirmation, StoredBatch
 from bk_spark.bookie.index.verification import VerifiedIndex, load
 from bk_spark.bookie.logs.log_file import LogFile
-from bk_spark.bookie.logs.mark import EntryLogRow, LogMark
+from bk_spark.bookie.logs.mark import KnownEntryLog, LogMark
 from bk_spark.bookie.logs.writer import EntryLocation
 from bk_spark.errors import ConfigError, CorruptionError
 
@@ -60,18 +60,18 @@ class SqliteIndex(VerifiedIndex):
     def limbo(self) -> Limbo | None:
         return self._memory.state.limbo
 
-    def rows(self, ledger_id: int, after: tuple[int, int], limit: int) -> list[BatchRow]:
-        found = self._tables.rows("ledger_id = ? AND (first_entry_id, sequence) > (?, ?)", (ledger_id, *after), limit)
+    def batches(self, ledger_id: int, after: tuple[int, int], limit: int) -> list[StoredBatch]:
+        found = self._tables.batches("ledger_id = ? AND (first_entry_id, sequence) > (?, ?)", (ledger_id, *after), limit)
         if found and found[-1].ledger_id != ledger_id:
-            raise self._database.damage(f"a row of ledger {found[-1].ledger_id} is in the wrong place")
+            raise self._database.damage(f"a batch of ledger {found[-1].ledger_id} is in the wrong place")
         return found
 
-    def rows_from(self, after: tuple[int, int, int], limit: int) -> list[BatchRow]:
-        return self._tables.rows("(ledger_id, first_entry_id, sequence) > (?, ?, ?)", after, limit)
+    def batches_from(self, after: tuple[int, int, int], limit: int) -> list[StoredBatch]:
+        return self._tables.batches("(ledger_id, first_entry_id, sequence) > (?, ?, ?)", after, limit)
 
-    def row(self, ledger_id: int, first: int, sequence: int) -> BatchRow | None:
+    def find(self, ledger_id: int, first: int, sequence: int) -> StoredBatch | None:
         columns = self._tables.find(BATCHES, (ledger_id, first, sequence))
-        return None if columns is None else row_of_columns(columns)
+        return None if columns is None else batch_of_columns(columns)
 
     def proven(self, ledger_id: int) -> ProvenConfirmation | None:
         return self._tables.proven(ledger_id)
@@ -85,7 +85,7 @@ class SqliteIndex(VerifiedIndex):
     def highest_issued_id(self, others: Collection[int]) -> int:
         return self._tables.highest_issued_id(others)
 
-    def entry_logs(self) -> list[EntryLogRow]:
+    def entry_logs(self) -> list[KnownEntryLog]:
         return sorted(self._memory.logs.values(), key=lambda log: log.file_id)
 
     def commit(self, changes: Iterable[LedgerChange], mark: LogMark, files: Sequence[LogFile] = ()) -> None:
@@ -95,21 +95,21 @@ class SqliteIndex(VerifiedIndex):
                 transaction.apply(change)
             transaction.mark = mark
 
-    def move(self, moves: Sequence[tuple[BatchRow, EntryLocation]], files: Sequence[LogFile], emptied: int) -> bool:
+    def move(self, moves: Sequence[tuple[StoredBatch, EntryLocation]], files: Sequence[LogFile], emptied: int) -> bool:
         with self._changing() as transaction:
             transaction.add_files(files)
-            for row, place in moves:
-                transaction.move(row, place)
+            for stored, place in moves:
+                transaction.move(stored, place)
             return transaction.bury(emptied)
 
     def forget_log(self, file_id: int) -> None:
         with self._changing() as transaction:
             transaction.forget_log(file_id)
 
-    def remove_rows(self, rows: Sequence[BatchRow]) -> None:
+    def remove_batches(self, batches: Sequence[StoredBatch]) -> None:
         with self._changing() as transaction:
-            for row in rows:
-                transaction.remove(row)
+            for stored in batches:
+                transaction.remove(stored)
 
     def purge(self, ledger_ids: Sequence[int]) -> None:
         with self._changing() as transaction:

@@ -13,21 +13,21 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from bk_spark.bookie.index.rows import (
+from bk_spark.bookie.index.sqlite_database import Columns, Database
+from bk_spark.bookie.index.values import (
     CHOSEN_ID,
     INDEX_VERSION,
-    BatchRow,
     IndexState,
     LedgerSummary,
     ProvenConfirmation,
+    StoredBatch,
     Tally,
     pack_proven,
     pack_state,
     unpack_proven,
     unpack_state,
 )
-from bk_spark.bookie.index.sqlite_database import Columns, Database
-from bk_spark.bookie.logs.mark import EntryLogRow, LogState
+from bk_spark.bookie.logs.mark import KnownEntryLog, LogState
 from bk_spark.bookie.logs.writer import EntryLocation
 from bk_spark.entries.crc import crc32c
 from bk_spark.errors import CorruptionError
@@ -82,7 +82,7 @@ def _summary_crc(columns: Columns) -> int:
     return crc
 
 
-BATCHES = Table("batches", ("ledger_id", "first_entry_id", "sequence"), 10, "a row of ledger {}", _crc("<5qIqqqI"))
+BATCHES = Table("batches", ("ledger_id", "first_entry_id", "sequence"), 10, "a batch of ledger {}", _crc("<5qIqqqI"))
 SEGMENTS = Table("segments", ("ledger_id", "level", "number"), 6, "a segment of ledger {}", _tally_crc)
 LEDGERS = Table("ledgers", ("ledger_id",), 12, "the summary of ledger {}", _summary_crc)
 BUCKETS = Table("buckets", ("bucket",), 4, "bucket {}", _bucket_crc)
@@ -93,28 +93,28 @@ _UPDATE_SUMMARY = (
     "last_add_confirmed = ?7, master_key_hash = ?8, flags = ?9, deleted_at = ?10, deleted_ms = ?11, crc32c = ?12 "
     "WHERE ledger_id = ?1"
 )
-_MOVE_ROW = (
+_MOVE_BATCH = (
     "UPDATE batches SET entry_log_id = ?, offset = ?, length = ?, crc32c = ? "
     f"WHERE {BATCHES.has_key} AND entry_log_id = ? AND offset = ? AND crc32c = ?"
 )
 
 
-def columns_of_row(row: BatchRow) -> Columns:
-    """With the CRC. The row must have a location."""
-    place, slot = row.location, row.pattern
+def columns_of_batch(stored: StoredBatch) -> Columns:
+    """With the CRC. The batch must have a location."""
+    place, slot = stored.location, stored.pattern
     assert place is not None
     pattern = slot.ensemble_size << 16 | slot.write_quorum << 8 | slot.slot
-    ids = (row.ledger_id, row.first_entry_id, row.sequence, row.last_entry_id, pattern, row.body_crc32c)
+    ids = (stored.ledger_id, stored.first_entry_id, stored.sequence, stored.last_entry_id, pattern, stored.body_crc32c)
     return BATCHES.with_crc((*ids, place.file_id, place.offset, place.length))
 
 
 def columns_of_summary(one: LedgerSummary) -> Columns:
     """With the CRC."""
     ids = (one.max_span, one.highest_entry_id, one.last_add_confirmed, one.master_key_hash)
-    return LEDGERS.with_crc((one.ledger_id, one.row_count, *one.segments, *ids, one.flags, one.deleted_at, one.deleted_ms))
+    return LEDGERS.with_crc((one.ledger_id, one.batch_count, *one.segments, *ids, one.flags, one.deleted_at, one.deleted_ms))
 
 
-def columns_of_entry_log(one: EntryLogRow) -> Columns:
+def columns_of_entry_log(one: KnownEntryLog) -> Columns:
     """With the CRC."""
     return ENTRY_LOGS.with_crc((one.file_id, one.directory, int(one.state), one.total_bytes, one.live_bytes))
 
@@ -165,23 +165,23 @@ class Tables:
     def _misplaced(self, table: Table, columns: Columns) -> CorruptionError:
         return self.database.damage(f"{table.row_name.format(columns[0])} is in the wrong place")
 
-    def rows(self, where: str, after: tuple[int, int, int], limit: int) -> list[BatchRow]:
+    def batches(self, where: str, after: tuple[int, int, int], limit: int) -> list[StoredBatch]:
         """As ``page``."""
-        return [row_of_columns(columns) for columns in self.page(BATCHES, where, after, limit)]
+        return [batch_of_columns(columns) for columns in self.page(BATCHES, where, after, limit)]
 
-    def move_row(self, old: Columns, new: Columns) -> bool:
+    def move_batch(self, old: Columns, new: Columns) -> bool:
         """Replace ``old`` by ``new``, which has another place and CRC. False if ``old`` is not what the table has."""
-        return self.database.run(_MOVE_ROW, (*new[-4:], *old[:3], *old[-4:-2], old[-1])) == 1
+        return self.database.run(_MOVE_BATCH, (*new[-4:], *old[:3], *old[-4:-2], old[-1])) == 1
 
-    def delete_row(self, columns: Columns) -> bool:
+    def delete_batch(self, columns: Columns) -> bool:
         """False if this is not what the table has."""
         delete = f"DELETE FROM batches WHERE {BATCHES.has_key} AND crc32c = ?"
         return self.database.run(delete, (*columns[:3], columns[-1])) == 1
 
-    def delete_rows_below(self, ledger_id: int, sequence: int) -> None:
+    def delete_batches_below(self, ledger_id: int, sequence: int) -> None:
         self.database.run("DELETE FROM batches WHERE ledger_id = ? AND sequence < ?", (ledger_id, sequence))
 
-    def row_count(self, ledger_id: int) -> int:
+    def batch_count(self, ledger_id: int) -> int:
         found = self.database.one("SELECT COUNT(*) FROM batches WHERE ledger_id = ?", (ledger_id,))
         assert found is not None
         return int(found[0])
@@ -215,10 +215,10 @@ class Tables:
         columns = self.find(SEGMENTS, (ledger_id, level, number))
         return None if columns is None else Tally(*columns[3:5])
 
-    def entry_logs(self) -> Iterator[EntryLogRow]:
+    def entry_logs(self) -> Iterator[KnownEntryLog]:
         """By file id."""
         for file_id, directory, state, total_bytes, live_bytes, _ in self.select(ENTRY_LOGS, "TRUE ORDER BY file_id"):
-            yield EntryLogRow(file_id, directory, LogState(state), total_bytes, live_bytes)
+            yield KnownEntryLog(file_id, directory, LogState(state), total_bytes, live_bytes)
 
     def state(self) -> IndexState | None:
         found = self.database.one("SELECT value FROM state WHERE name = 'state'")
@@ -244,13 +244,13 @@ def _proven_name(ledger_id: int) -> str:
     return f"proven/{ledger_id}"
 
 
-def row_of_columns(columns: Columns) -> BatchRow:
+def batch_of_columns(columns: Columns) -> StoredBatch:
     ledger_id, first, sequence, last, number, body_crc32c, *place, _ = columns
     parts = (number >> 16, number >> 8 & 255, number & 255)
     pattern = DENSE if parts == (1, 1, 0) else IdPattern(*parts)
-    return BatchRow(ledger_id, first, last, sequence, pattern, body_crc32c, EntryLocation(*place))
+    return StoredBatch(ledger_id, first, last, sequence, pattern, body_crc32c, EntryLocation(*place))
 
 
 def _summary(columns: Columns) -> LedgerSummary:
-    ledger_id, row_count, count, crc_sum, *others, _ = columns
-    return LedgerSummary(ledger_id, row_count, Tally(count, crc_sum), *others)
+    ledger_id, batch_count, count, crc_sum, *others, _ = columns
+    return LedgerSummary(ledger_id, batch_count, Tally(count, crc_sum), *others)

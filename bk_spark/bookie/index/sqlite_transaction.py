@@ -1,7 +1,7 @@
-"""One transaction of the index: rows come, move and go; segments, summaries, buckets and live bytes follow them.
+"""One transaction of the index: stored batches come, move and go; segments, summaries, buckets and live bytes follow them.
 
-Rows are written at once, all else at the end of the transaction, so that a ledger's segments and summary are read and written
-once however often the ledger changes. Memory changes only in ``take_effect``, which is called after the commit.
+Stored batches are written at once, all else at the end of the transaction, so that a ledger's segments and summary are read and
+written once however often the ledger changes. Memory changes only in ``take_effect``, which is called after the commit.
 
 Ref: docs/rules.md, storage rules 3, 5, 10 and 14.
 """
@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from bk_spark.bookie.index.ledger_index import LedgerChange
-from bk_spark.bookie.index.rows import CHOSEN_ID, DELETED, FENCED, NO_TALLY, BatchRow, IndexState, LedgerSummary, Tally
 from bk_spark.bookie.index.segments import IndexMemory, bucket_of, parent_of, segment_of
 from bk_spark.bookie.index.sqlite_database import Columns
 from bk_spark.bookie.index.sqlite_tables import (
@@ -23,12 +22,13 @@ from bk_spark.bookie.index.sqlite_tables import (
     LEDGERS,
     SEGMENTS,
     Tables,
+    columns_of_batch,
     columns_of_entry_log,
-    columns_of_row,
     columns_of_summary,
 )
+from bk_spark.bookie.index.values import CHOSEN_ID, DELETED, FENCED, NO_TALLY, IndexState, LedgerSummary, StoredBatch, Tally
 from bk_spark.bookie.logs.log_file import LogFile
-from bk_spark.bookie.logs.mark import EntryLogRow, LogState
+from bk_spark.bookie.logs.mark import KnownEntryLog, LogState
 from bk_spark.bookie.logs.writer import EntryLocation
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import InternalError
@@ -56,12 +56,12 @@ class Transaction:
         self._memory = memory
         self._edits: dict[int, _LedgerEdit] = {}
         self._live: defaultdict[int, int] = defaultdict(int)
-        self._logs: dict[int, EntryLogRow | None] = {}
+        self._logs: dict[int, KnownEntryLog | None] = {}
         self._buckets: dict[int, Tally] = {}
         self._state: IndexState | None = None
 
     def apply(self, change: LedgerChange) -> None:
-        """Delete what ``change`` deletes, then add its rows and what it says of the ledger."""
+        """Delete what ``change`` deletes, then add its stored batches and what it says of the ledger."""
         edit = self._edit(change.ledger_id)
         new = LedgerSummary(change.ledger_id, 0, NO_TALLY, 0, NO_ENTRY, NO_ENTRY, change.master_key_hash)
         summary = edit.after or new
@@ -72,26 +72,26 @@ class Transaction:
             self._tables.forget_proven(change.ledger_id)
         if change.proven is not None:
             self._tables.put_proven(change.ledger_id, change.proven)
-        rows = [row for row in change.rows if row.sequence > summary.deleted_at]
-        self._insert(edit, rows)
-        edit.after = _grown(summary, change, rows)
+        added = [stored for stored in change.batches if stored.sequence > summary.deleted_at]
+        self._insert(edit, added)
+        edit.after = _grown(summary, change, added)
 
-    def move(self, row: BatchRow, place: EntryLocation) -> None:
-        """Let a row point to ``place``, if it is still what ``row`` says."""
-        old, new = columns_of_row(row), columns_of_row(replace(row, location=place))
-        if self._tables.move_row(old, new):
-            edit = self._edit(row.ledger_id)
+    def move(self, stored: StoredBatch, place: EntryLocation) -> None:
+        """Let a stored batch point to ``place``, if it is still what it was."""
+        old, new = columns_of_batch(stored), columns_of_batch(replace(stored, location=place))
+        if self._tables.move_batch(old, new):
+            edit = self._edit(stored.ledger_id)
             self._count(edit, [old], -1)
             self._count(edit, [new], 1)
 
-    def remove(self, row: BatchRow) -> None:
-        """Delete a row, if it is still what ``row`` says."""
-        columns = columns_of_row(row)
-        if self._tables.delete_row(columns):
-            self._count(self._edit(row.ledger_id), [columns], -1)
+    def remove(self, stored: StoredBatch) -> None:
+        """Delete a stored batch, if it is still what it was."""
+        columns = columns_of_batch(stored)
+        if self._tables.delete_batch(columns):
+            self._count(self._edit(stored.ledger_id), [columns], -1)
 
     def purge(self, ledger_id: int) -> None:
-        """Forget a ledger if it is a tombstone, which has no rows."""
+        """Forget a ledger if it is a tombstone, which has no stored batches."""
         edit = self._edit(ledger_id)
         if edit.after is not None and edit.after.is_deleted:
             self._tables.delete(LEDGERS, [(ledger_id,)])
@@ -105,10 +105,10 @@ class Transaction:
             before = LogState.OPEN if known is None else known.state
             state = max(before, LogState.SEALED if file.is_sealed else LogState.OPEN)
             live = 0 if known is None else known.live_bytes
-            self._logs[file.file_id] = EntryLogRow(file.file_id, file.directory, state, file.size_bytes, live)
+            self._logs[file.file_id] = KnownEntryLog(file.file_id, file.directory, state, file.size_bytes, live)
 
     def bury(self, file_id: int) -> bool:
-        """Mark a sealed entry log dead. False if a row refers to it or it is not sealed."""
+        """Mark a sealed entry log dead. False if a batch refers to it or it is not sealed."""
         self._settle_live_bytes()
         log = self._log(file_id)
         if log is None or log.state is LogState.OPEN or log.live_bytes:
@@ -125,7 +125,7 @@ class Transaction:
         self._logs[file_id] = None
 
     def write(self) -> None:
-        """Write all that follows from the rows. The commit comes next."""
+        """Write all that follows from the stored batches. The commit comes next."""
         self._settle_live_bytes()
         for ledger_id, edit in self._edits.items():
             self._write_ledger(ledger_id, edit)
@@ -157,23 +157,23 @@ class Transaction:
             edit = self._edits[ledger_id] = _LedgerEdit(summary, summary)
         return edit
 
-    def _insert(self, edit: _LedgerEdit, rows: Sequence[BatchRow]) -> None:
-        packed = [columns_of_row(row) for row in rows]
+    def _insert(self, edit: _LedgerEdit, added: Sequence[StoredBatch]) -> None:
+        packed = [columns_of_batch(stored) for stored in added]
         self._tables.insert(BATCHES, packed)
         self._count(edit, packed, 1)
 
     def _delete_below(self, edit: _LedgerEdit, ledger_id: int, sequence: int) -> None:
-        """Raises CorruptionError unless all rows of the ledger are there: a hidden one would bring the ledger back."""
-        expected = (edit.after.row_count if edit.after is not None else 0) + sum(count for count, _ in edit.segments.values())
-        found = self._tables.row_count(ledger_id)
+        """Raises CorruptionError unless all batches of the ledger are there: a hidden one would bring the ledger back."""
+        expected = (edit.after.batch_count if edit.after is not None else 0) + sum(count for count, _ in edit.segments.values())
+        found = self._tables.batch_count(ledger_id)
         if found != expected:
             problem = f"{found} batches of ledger {ledger_id} were to be deleted, {expected} were committed"
             raise self._tables.database.damage(problem)
         self._count(edit, self._tables.select(BATCHES, "ledger_id = ? AND sequence < ?", (ledger_id, sequence)), -1)
-        self._tables.delete_rows_below(ledger_id, sequence)
+        self._tables.delete_batches_below(ledger_id, sequence)
 
     def _count(self, edit: _LedgerEdit, rows: Iterable[Columns], sign: int) -> None:
-        """Rows were added (``sign`` 1) or deleted (-1): change their segments and their logs' live bytes."""
+        """Stored batches were added (``sign`` 1) or deleted (-1): change their segments and their logs' live bytes."""
         segments, live = edit.segments, self._live
         for columns in rows:
             number = segment_of(columns[1])
@@ -193,12 +193,12 @@ class Transaction:
         self._buckets[bucket] = tally.plus(*_change(before, after))
 
     def _tallied(self, summary: LedgerSummary, changes: dict[int, _Delta]) -> LedgerSummary:
-        """``summary`` with the rows that were added and deleted. Writes the segments. A tombstone has no rows."""
-        rows = summary.row_count + sum(count for count, _ in changes.values())
+        """``summary`` with the batches that were added and deleted. Writes the segments. A tombstone has no batches."""
+        batch_count = summary.batch_count + sum(count for count, _ in changes.values())
         segments = summary.segments.plus(*self._write_segments(summary.ledger_id, changes))
-        if rows == 0:
-            return replace(summary, row_count=0, segments=segments, max_span=0, highest_entry_id=NO_ENTRY)
-        return replace(summary, row_count=rows, segments=segments, flags=summary.flags & ~DELETED)
+        if batch_count == 0:
+            return replace(summary, batch_count=0, segments=segments, max_span=0, highest_entry_id=NO_ENTRY)
+        return replace(summary, batch_count=batch_count, segments=segments, flags=summary.flags & ~DELETED)
 
     def _write_segments(self, ledger_id: int, changes: dict[int, _Delta]) -> _Delta:
         """Write the segments, level by level upwards. Returns the change of the summary's tally."""
@@ -226,15 +226,15 @@ class Transaction:
             self._tables.insert(SEGMENTS, [after], "REPLACE")
         return _change(before, after)
 
-    def _log(self, file_id: int) -> EntryLogRow | None:
+    def _log(self, file_id: int) -> KnownEntryLog | None:
         return self._logs[file_id] if file_id in self._logs else self._memory.logs.get(file_id)
 
     def _settle_live_bytes(self) -> None:
-        """Raises InternalError for rows in an unknown or dead log, whose file would be deleted."""
+        """Raises InternalError for stored batches in an unknown or dead log, whose file would be deleted."""
         for file_id, change in self._live.items():
             log = self._log(file_id)
             if log is None or (log.state is LogState.DEAD and change > 0):
-                problem = f"rows were to refer to entry log {file_id}, which the index does not know or calls dead"
+                problem = f"stored batches were to refer to entry log {file_id}, which the index does not know or calls dead"
                 raise InternalError(0, problem)
             self._logs[file_id] = replace(log, live_bytes=log.live_bytes + change)
         self._live.clear()
@@ -259,12 +259,12 @@ def _change(before: Columns | None, after: Columns | None) -> _Delta:
     return (after is not None) - (before is not None), (after[-1] if after else 0) - (before[-1] if before else 0)
 
 
-def _grown(summary: LedgerSummary, change: LedgerChange, rows: Sequence[BatchRow]) -> LedgerSummary:
-    """``summary`` with what ``change`` and its ``rows`` say of the ledger. The LAC and the fence never go back."""
+def _grown(summary: LedgerSummary, change: LedgerChange, added: Sequence[StoredBatch]) -> LedgerSummary:
+    """``summary`` with what ``change`` and its ``added`` ones say of the ledger. The LAC and the fence never go back."""
     return replace(
         summary,
-        max_span=max([summary.max_span, *(row.span for row in rows)]),
-        highest_entry_id=max([summary.highest_entry_id, *(row.last_entry_id for row in rows)]),
+        max_span=max([summary.max_span, *(stored.span for stored in added)]),
+        highest_entry_id=max([summary.highest_entry_id, *(stored.last_entry_id for stored in added)]),
         last_add_confirmed=max(summary.last_add_confirmed, change.last_add_confirmed),
         flags=summary.flags | (FENCED if change.is_fenced else 0) | (CHOSEN_ID if change.has_chosen_id else 0),
     )

@@ -1,8 +1,8 @@
-"""Holds the tables of the index against each other, from the rows up to what is kept in memory.
+"""Holds the tables of the index against each other, from the stored batches up to what is kept in memory.
 
-The rows must be those that their segment tallies, the segments those of the segment above or of the ledger's summary, and the
-summaries those of their bucket, which was verified when the index was opened. So a row that is lost, changed or back from an
-older page is found whatever hides it: a damaged page, a wrong pointer, or an index that SQLite keeps for itself.
+The batches must be those that their segment tallies, the segments those of the segment above or of the ledger's summary, and
+the summaries those of their bucket, which was verified when the index was opened. So a stored batch that is lost, changed or
+back from an older page is found whatever hides it: a damaged page, a wrong pointer, or an index that SQLite keeps for itself.
 
 Ref: docs/rules.md, storage rule 3.
 """
@@ -13,9 +13,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
 from bk_spark.bookie.index import segments
-from bk_spark.bookie.index.rows import NO_TALLY, IndexState, LedgerSummary, Tally
 from bk_spark.bookie.index.sqlite_database import BUCKET_OF_LEDGER, Columns
 from bk_spark.bookie.index.sqlite_tables import BATCHES, BUCKETS, LEDGERS, SEGMENTS, Tables, columns_of_entry_log
+from bk_spark.bookie.index.values import NO_TALLY, IndexState, LedgerSummary, Tally
 from bk_spark.errors import CorruptionError
 
 MAX_ENTRY_ID = (1 << 63) - 1
@@ -51,7 +51,7 @@ class VerifiedIndex:
     def summary(self, ledger_id: int) -> LedgerSummary | None:
         summary = self._tables.summary(ledger_id)
         if summary is None and self._tables.least("ledger_id", BATCHES, "ledger_id = ?", (ledger_id,)) is not None:
-            raise self._damage(f"it has rows of ledger {ledger_id}, and no summary of it")
+            raise self._damage(f"it has batches of ledger {ledger_id}, and no summary of it")
         return summary
 
     def verify_ledger(self, ledger_id: int) -> None:
@@ -64,7 +64,7 @@ class VerifiedIndex:
         if summary is None or entry_id > summary.highest_entry_id:
             return
         for number in segments.segments_before(entry_id, summary.max_span):
-            self._rows(ledger_id, number)
+            self._batches(ledger_id, number)
             self._segments_above(summary, number)
 
     def check(self, full: bool) -> Iterator[int]:
@@ -73,10 +73,10 @@ class VerifiedIndex:
             if self._memory.buckets.tally(bucket).size:
                 yield self._bucket(bucket)
         if full:
-            yield from self._all_rows()
+            yield from self._all_batches()
 
-    def _rows(self, ledger_id: int, number: int) -> list[Columns]:
-        """The rows of a segment of level 0, which must be those that it tallies."""
+    def _batches(self, ledger_id: int, number: int) -> list[Columns]:
+        """The stored batches of a segment of level 0, which must be those that it tallies."""
         values = (ledger_id, segments.first_id(number), min(segments.first_id(number + 1) - 1, MAX_ENTRY_ID))
         rows = list(self._tables.select(BATCHES, "ledger_id = ? AND first_entry_id BETWEEN ? AND ?", values))
         expected = self._tables.segment(ledger_id, 0, number) or NO_TALLY
@@ -126,28 +126,28 @@ class VerifiedIndex:
         found = load(self._tables, self._memory.state)
         return 1 + found.state.buckets.size + len(found.logs)
 
-    def _all_rows(self) -> Iterator[int]:
+    def _all_batches(self) -> Iterator[int]:
         """Ledger by ledger, also those without a summary; at last the live bytes, if nothing changed meanwhile."""
         generation = self._memory.state.generation
         live: defaultdict[int, int] = defaultdict(int)
         ledger_id = self._next_ledger(-1)
         while ledger_id is not None:
-            yield from self._ledger_rows(ledger_id, live)
+            yield from self._ledger_batches(ledger_id, live)
             ledger_id = self._next_ledger(ledger_id)
         if generation == self._memory.state.generation:
             self._live_bytes(live)
 
-    def _ledger_rows(self, ledger_id: int, live: defaultdict[int, int]) -> Iterator[int]:
-        """All rows and segments of a ledger. ``live`` sums up the rows' bytes by entry log."""
+    def _ledger_batches(self, ledger_id: int, live: defaultdict[int, int]) -> Iterator[int]:
+        """All stored batches and segments of a ledger. ``live`` sums up their bytes by entry log."""
         summary = self._tables.summary(ledger_id)
         if summary is None:
-            raise self._damage(f"it has rows or segments of ledger {ledger_id}, and no summary of it")
+            raise self._damage(f"it has batches or segments of ledger {ledger_id}, and no summary of it")
         found = self._tables.select(SEGMENTS, "ledger_id = ?", (ledger_id,))
         parents = {(level, segments.parent_of(number)) for _, level, number, *_ in found}
         yield self._top(summary) + sum(self._siblings(ledger_id, level, parent) for level, parent in parents if parent)
         number = self._next_segment(ledger_id, -1)
         while number is not None:
-            rows = self._rows(ledger_id, number)
+            rows = self._batches(ledger_id, number)
             for *_, file_id, _offset, length, _crc in rows:
                 live[file_id] += length
             yield len(rows)
@@ -158,7 +158,7 @@ class VerifiedIndex:
         for file_id in live.keys() | logs.keys():
             known = logs[file_id].live_bytes if file_id in logs else 0
             if live.get(file_id, 0) != known:
-                raise self._damage(f"rows refer to {live.get(file_id, 0)} bytes of entry log {file_id}, not to {known}")
+                raise self._damage(f"batches refer to {live.get(file_id, 0)} bytes of entry log {file_id}, not to {known}")
 
     def _next_ledger(self, ledger_id: int) -> int | None:
         """The lowest ledger above ``ledger_id`` that any table has."""
@@ -167,7 +167,7 @@ class VerifiedIndex:
         return min((one for one in found if one is not None), default=None)
 
     def _next_segment(self, ledger_id: int, number: int) -> int | None:
-        """The lowest segment of level 0 above ``number`` that is there or has rows."""
+        """The lowest segment of level 0 above ``number`` that is there or has stored batches."""
         segment = self._tables.least("number", SEGMENTS, "ledger_id = ? AND level = 0 AND number > ?", (ledger_id, number))
         after = segments.first_id(number + 1) - 1
         row = self._tables.least("first_entry_id", BATCHES, "ledger_id = ? AND first_entry_id > ?", (ledger_id, after))

@@ -18,18 +18,18 @@ from typing import Generic, TypeVar
 
 from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.index.generation import read_generation
-from bk_spark.bookie.index.rows import BatchRow, IndexState, LedgerSummary
 from bk_spark.bookie.index.sqlite_database import Database
 from bk_spark.bookie.index.sqlite_index import GENERATION_FILE, INDEX_FILE, load_state
 from bk_spark.bookie.index.sqlite_tables import Tables
+from bk_spark.bookie.index.values import IndexState, LedgerSummary, StoredBatch
 from bk_spark.bookie.index.verification import VerifiedIndex, load
-from bk_spark.bookie.logs.mark import EntryLogRow
+from bk_spark.bookie.logs.mark import KnownEntryLog
 from bk_spark.errors import BookKeeperError
 
 T = TypeVar("T")
 
-PAGE_ROWS = 5_000
-"""Rows to read at a time, a few megabytes."""
+PAGE_BATCHES = 5_000
+"""Stored batches to read at a time, a few megabytes."""
 
 _ABOVE = "(ledger_id, first_entry_id, sequence) > (?, ?, ?)"
 
@@ -44,7 +44,7 @@ class IndexView:
         self.state = state
         self._tables = Tables(database)
 
-    def entry_logs(self) -> list[EntryLogRow]:
+    def entry_logs(self) -> list[KnownEntryLog]:
         return list(self._tables.entry_logs())
 
     def ledgers(self, first: int, limit: int) -> list[LedgerSummary]:
@@ -55,29 +55,30 @@ class IndexView:
         """-1 if there is no ledger."""
         return self._tables.highest_ledger_id()
 
-    def rows(self, ledger_id: int) -> list[BatchRow]:
+    def batches(self, ledger_id: int) -> list[StoredBatch]:
         """By first entry id and sequence."""
         return list(self._pages(f"ledger_id = {ledger_id:d} AND {_ABOVE}", (ledger_id, -1, 0)))
 
     def live_bytes(self) -> dict[tuple[int, int], int]:
-        """Bytes that rows refer to, by entry log and ledger. Reads all rows."""
+        """Bytes that stored batches refer to, by entry log and ledger. Reads all of them."""
         found: defaultdict[tuple[int, int], int] = defaultdict(int)
-        for row in self._pages(_ABOVE, (-1, 0, 0)):
-            if row.location is not None:
-                found[row.location.file_id, row.ledger_id] += row.location.length
+        for stored in self._pages(_ABOVE, (-1, 0, 0)):
+            if stored.location is not None:
+                found[stored.location.file_id, stored.ledger_id] += stored.location.length
         return dict(sorted(found.items()))
 
-    def _pages(self, where: str, after: tuple[int, int, int]) -> Iterator[BatchRow]:
-        """Rows by ledger, first entry id and sequence, some thousand at a time."""
+    def _pages(self, where: str, after: tuple[int, int, int]) -> Iterator[StoredBatch]:
+        """Stored batches by ledger, first entry id and sequence, some thousand at a time."""
         while True:
-            page = self._tables.rows(where, after, PAGE_ROWS)
+            page = self._tables.batches(where, after, PAGE_BATCHES)
             yield from page
-            if len(page) < PAGE_ROWS:
+            if len(page) < PAGE_BATCHES:
                 return
             after = (page[-1].ledger_id, page[-1].first_entry_id, page[-1].sequence)
 
     def verify(self, *, full: bool, progress: Callable[[int], None] = lambda rows: None) -> None:
-        """Raise CorruptionError unless all tallies fit, with ``full`` also those of rows. ``progress``: rows so far."""
+        """Raise CorruptionError unless all tallies fit, with ``full`` also those of stored batches. ``progress``: rows of the
+        tables so far."""
         done = 0
         for rows in VerifiedIndex(self._tables, load(self._tables, self.state)).check(full):
             done += rows

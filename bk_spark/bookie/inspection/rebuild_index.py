@@ -1,9 +1,9 @@
 """Rebuilds the index of a bookie from its entry logs and journals, where it is lost or damaged.
 
-The rows come from the entry logs, copies included: all good records, one for each sequence, at its newest place, which is the
-file with the highest id. The next start replays the journals from the first one on, as after any crash: small adds, fences and
-last adds confirmed. So a record that is the copy of a journalled one gets no row here, and the replay finds nothing twice.
-Deletions come from the journals: records with lower sequences get no row.
+The stored batches come from the entry logs, copies included: all good records, one for each sequence, at its newest place,
+which is the file with the highest id. The next start replays the journals from the first one on, as after any crash: small
+adds, fences and last adds confirmed. So a record that is the copy of a journalled one gets no stored batch in the index, and
+the replay finds nothing twice. Deletions come from the journals: records with lower sequences get no stored batch.
 
 What was only in the index is forgotten: fences, tombstones and explicit LACs whose journals are gone. The new index has another
 incarnation, so the next start knows that it may have lost something, and is in limbo until other replicas were asked.
@@ -25,8 +25,8 @@ from bk_spark.bookie.directories import INDEX_DIRECTORY, Directories
 from bk_spark.bookie.disk import TEMPORARY_SUFFIX, Disk
 from bk_spark.bookie.index.ledger_index import LedgerChange, LedgerIndex, OpenIndex
 from bk_spark.bookie.index.look_up import next_asked
-from bk_spark.bookie.index.rows import BatchRow
 from bk_spark.bookie.index.sqlite_index import open_index as open_sqlite_index
+from bk_spark.bookie.index.values import StoredBatch
 from bk_spark.bookie.inspection.logs import InspectedFile, inspect_files, inspect_records
 from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES, LOG_START, FileKind, FilePosition, LogFile
 from bk_spark.bookie.logs.mark import LogMark
@@ -40,8 +40,8 @@ from bk_spark.errors import ConfigError, CorruptionError
 
 REPLACED_DIRECTORY = f"{INDEX_DIRECTORY}.replaced"
 UNFINISHED_DIRECTORY = f"{INDEX_DIRECTORY}{TEMPORARY_SUFFIX}"
-CHUNK_ROWS = 20_000
-"""Rows and ledgers in one transaction. It bounds the memory; a transaction costs little beside so many rows."""
+CHUNK_BATCHES = 20_000
+"""Stored batches and ledgers in one transaction. It bounds the memory; a transaction costs little beside so many."""
 
 NEVER = (0, 0)
 """Sequence and time of a deletion that never happened."""
@@ -58,7 +58,7 @@ class RebuildReport:
     """What was found. ``damages`` are the places that were skipped."""
 
     files: int = 0
-    rows: int = 0
+    batches: int = 0
     journal_records: int = 0
     """Records that the next start replays."""
     damages: list[Damage] = field(default_factory=list)
@@ -114,7 +114,7 @@ class _JournalledBatches:
 
     The next start replays them, and its checkpoint may join them once more. The copy of a journalled batch in an entry log has
     the ids and the sequence of the batch; a joined copy has the ids of all its parts and the highest of their sequences. Such a
-    copy must have no row in the rebuilt index, because the replay makes one with the same key.
+    copy must not be in the rebuilt index, because the replay makes one with the same key.
 
     Ref: docs/rules.md, storage rules 1 and 13.
     """
@@ -161,11 +161,11 @@ class _Found:
 
 @dataclass(slots=True)
 class _Pending:
-    """What the next transaction adds to a ledger; rows by first entry id and sequence."""
+    """What the next transaction adds to a ledger; stored batches by first entry id and sequence."""
 
     master_key_hash: bytes
     last_add_confirmed: int = NO_ENTRY
-    rows: dict[tuple[int, int], BatchRow] = field(default_factory=dict)
+    batches: dict[tuple[int, int], StoredBatch] = field(default_factory=dict)
 
 
 class _Rebuild:
@@ -177,7 +177,7 @@ class _Rebuild:
         self._index = index
         self._report = RebuildReport()
         self._pending: dict[int, _Pending] = {}
-        self._pending_rows = 0
+        self._pending_batches = 0
         self._journalled = _JournalledBatches()
         self._journal_keys: dict[int, bytes] = {}
         self._deletions: dict[int, tuple[int, int]] = {}
@@ -200,7 +200,7 @@ class _Rebuild:
         done = 0
         for rows in self._index.check(full=True):
             done += rows
-            self._progress("verifying the new index", done, max(done, self._report.rows))
+            self._progress("verifying the new index", done, max(done, self._report.batches))
         return self._report
 
     def _files(self, directory: Path, kind: FileKind, ordinal: int) -> list[_Found]:
@@ -243,7 +243,7 @@ class _Rebuild:
             if header.batch is not None:
                 self._take(found, header, header.batch)
         if is_last and not is_sealed:
-            # rows are about to refer to it, but what a killed process wrote is not durable yet
+            # stored batches are about to refer to it, but what a killed process wrote is not durable yet
             end_file(self._disk, found.file.path, 0, sequence=None)
         return replace(found, log=replace(found.log, size_bytes=end, is_sealed=is_sealed or not is_last))
 
@@ -263,7 +263,7 @@ class _Rebuild:
         self._progress(f"read {file.path}", self._read_bytes, self._total_bytes)
 
     def _take(self, found: _Found, header: RecordHeader, batch: BatchHeader) -> None:
-        """Make a row, unless the record was deleted, or a journal or a file with a higher id has it too."""
+        """Make a stored batch, unless the record was deleted, or a journal or a file with a higher id has it too."""
         ledger = self._ledger(found, header, batch.ledger_id)
         if header.sequence < self._deletions.get(batch.ledger_id, NEVER)[0]:
             return
@@ -271,15 +271,15 @@ class _Rebuild:
         place = (batch.first_entry_id, header.sequence)
         copy = self._journalled.copy_of(header.sequence, batch)
         if copy is _Copy.PART:
-            problem = "the journals have the beginning of it, and their replay would make a row in its place"
+            problem = "the journals have the beginning of it, and their replay would store a batch in its place"
             self._damaged(found.file, header.place.offset, header.end, problem)
-        elif copy is _Copy.NONE and place not in ledger.rows and self._index.row(batch.ledger_id, *place) is None:
+        elif copy is _Copy.NONE and place not in ledger.batches and self._index.find(batch.ledger_id, *place) is None:
             location = EntryLocation(found.log.file_id, header.place.offset, RECORD_HEADER_BYTES + header.body_length)
             ids = (batch.ledger_id, batch.first_entry_id, batch.last_entry_id)
-            ledger.rows[place] = BatchRow(*ids, header.sequence, batch.pattern, header.body_crc32c, location)
-            self._pending_rows += 1
-            self._report.rows += 1
-        if self._pending_rows + len(self._pending) >= CHUNK_ROWS:
+            ledger.batches[place] = StoredBatch(*ids, header.sequence, batch.pattern, header.body_crc32c, location)
+            self._pending_batches += 1
+            self._report.batches += 1
+        if self._pending_batches + len(self._pending) >= CHUNK_BATCHES:
             self._flush()
 
     def _ledger(self, found: _Found, header: RecordHeader, ledger_id: int) -> _Pending:
@@ -303,11 +303,11 @@ class _Rebuild:
     def _flush(self) -> None:
         """Store what is pending."""
         changes = [
-            LedgerChange(ledger_id, one.master_key_hash, one.last_add_confirmed, list(one.rows.values()), False, *deletion)
+            LedgerChange(ledger_id, one.master_key_hash, one.last_add_confirmed, list(one.batches.values()), False, *deletion)
             for ledger_id, one in sorted(self._pending.items())
             for deletion in [self._deletions.get(ledger_id, NEVER)]
         ]
-        self._pending, self._pending_rows = {}, 0
+        self._pending, self._pending_batches = {}, 0
         if changes:
             self._index.commit(changes, self._index.mark)
 

@@ -1,9 +1,9 @@
 """Checks whether a stopped bookie could start, and what its start would find. Changes nothing.
 
 Directories, cookies and boot files are compared with each other and, if the caller asked the metadata store, with that. In the
-index every row is verified. The logs are read as a start reads them: every file that the index knows must exist with the size
-that the index knows, and everything from the mark on is read. What the witness tells of must be there. The scrub checks what
-lies before the mark.
+index every stored batch is verified. The logs are read as a start reads them: every file that the index knows must exist with
+the size that the index knows, and everything from the mark on is read. What the witness tells of must be there. The scrub
+checks what lies before the mark.
 
 Ref: docs/rules.md, storage rules 2, 3, 7, 9 and 15, protocol rule 48; situation 69.
 """
@@ -19,12 +19,12 @@ from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.identity.identity import Identity
 from bk_spark.bookie.index.generation import IndexGeneration, problem_of_index, read_generation
-from bk_spark.bookie.index.rows import IndexState
 from bk_spark.bookie.index.sqlite_index import GENERATION_FILE, INDEX_FILE, check_state, index_exists
+from bk_spark.bookie.index.values import IndexState
 from bk_spark.bookie.inspection.index import IndexView, read_index
 from bk_spark.bookie.logs.all_logs import LogsReplay, logs_exist
 from bk_spark.bookie.logs.log_file import FileKind
-from bk_spark.bookie.logs.mark import EntryLogRow, LogState
+from bk_spark.bookie.logs.mark import KnownEntryLog, LogState
 from bk_spark.bookie.logs.witness import WITNESS_FILE, FoundWitness, find_witness
 from bk_spark.config import BookieConfig
 from bk_spark.errors import BookKeeperError
@@ -71,7 +71,7 @@ def check_storage(
     if not has_past and not witness.content.generation and not witness.problem:  # it was only formatted
         yield Finding("index", str(directories.index))
         return
-    found: list[tuple[IndexState, list[EntryLogRow]]] = []
+    found: list[tuple[IndexState, list[KnownEntryLog]]] = []
     yield Finding("index", str(directories.index), _problem_of_index(directories, bookie_id, found, progress))
     for state, known in found:
         yield _check_witness(witness, state, path)
@@ -94,9 +94,9 @@ def _check_witness(witness: FoundWitness, state: IndexState, path: str) -> Findi
 
 
 def _problem_of_index(
-    directories: Directories, bookie_id: str, found: list[tuple[IndexState, list[EntryLogRow]]], progress: Progress
+    directories: Directories, bookie_id: str, found: list[tuple[IndexState, list[KnownEntryLog]]], progress: Progress
 ) -> str:
-    """Empty if the index is good. What it says of the logs goes to ``found``, even if its rows are damaged."""
+    """Empty if the index is good. What it says of the logs goes to ``found``, even if its stored batches are damaged."""
     disk = _Spectator()
 
     def read(view: IndexView) -> None:
@@ -112,17 +112,17 @@ def _problem_of_index(
     return reading.problem
 
 
-def _check_files(directories: Directories, known: Sequence[EntryLogRow], disk: Disk) -> Iterator[Finding]:
-    """Files that rows refer to must exist, in full."""
-    for row in known:
-        if row.state is LogState.DEAD or row.directory >= len(directories.entry_logs):
+def _check_files(directories: Directories, known: Sequence[KnownEntryLog], disk: Disk) -> Iterator[Finding]:
+    """Files that stored batches refer to must exist, in full."""
+    for log in known:
+        if log.state is LogState.DEAD or log.directory >= len(directories.entry_logs):
             continue
-        path = directories.entry_logs[row.directory] / f"{row.file_id:010d}{FileKind.ENTRY_LOG.suffix}"
+        path = directories.entry_logs[log.directory] / f"{log.file_id:010d}{FileKind.ENTRY_LOG.suffix}"
         size = disk.size(path) if disk.exists(path) else None
         if size is None:
             yield Finding("entry log", str(path), "it is missing")
-        elif size < row.total_bytes:
-            yield Finding("entry log", str(path), f"it has {size} bytes, and the index knows of {row.total_bytes}")
+        elif size < log.total_bytes:
+            yield Finding("entry log", str(path), f"it has {size} bytes, and the index knows of {log.total_bytes}")
 
 
 def _check_ends(begin: Callable[[], LogsReplay], directories: Directories, progress: Progress) -> Iterator[Finding]:

@@ -24,7 +24,7 @@ from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.logs.entry_log import Copies, WritableDirectories, forget_sealed, settle_copies, sync_writers
 from bk_spark.bookie.logs.entry_log_files import EntryLogFiles
 from bk_spark.bookie.logs.log_file import NO_PREDECESSOR, FileKind, FilePosition, LogDirectory, LogFile, Predecessor
-from bk_spark.bookie.logs.mark import NO_MARK, EntryLogRow, LogMark, LogState
+from bk_spark.bookie.logs.mark import NO_MARK, KnownEntryLog, LogMark, LogState
 from bk_spark.bookie.logs.record import LedgerNote
 from bk_spark.bookie.logs.replay import Damage, LogReplay, ReplayedRecord
 from bk_spark.bookie.logs.witness import NoWitness, Witness, Witnessed
@@ -117,7 +117,8 @@ class Logs(EntryLogFiles):
         return sum(writer.appended_bytes for writer in self._writers)
 
     def mark(self) -> LogMark:
-        """The end of all that was appended. The index must store it in one transaction with the rows of all before it."""
+        """The end of all that was appended. The index must store it in one transaction with the stored batches of all before
+        it."""
         return LogMark(
             self.sequences.next_sequence,
             self._journals[0].settings.file_ids.next_id,
@@ -181,7 +182,7 @@ class LogsReplay:
         config: BookieConfig,
         disk: Disk,
         mark: LogMark,
-        known: Sequence[EntryLogRow],
+        known: Sequence[KnownEntryLog],
         witnessed: Witnessed,
     ) -> None:
         """``mark`` and ``known`` come from the index, ``witnessed`` from the witness.
@@ -193,7 +194,7 @@ class LogsReplay:
         self._mark = mark
         self._witnessed = witnessed
         self._data_dir = directories.data_dir
-        self._known = {row.file_id: row for row in known}
+        self._known = {one.file_id: one for one in known}
         self.sequences = SequenceCounter(mark.next_sequence)
         """Above every sequence found so far."""
         entry_logs = _log_directories(directories.entry_logs, FileKind.ENTRY_LOG, bookie_id, disk)
@@ -288,8 +289,8 @@ class LogsReplay:
 
     def _entry_log_replay(self, directory: LogDirectory) -> LogReplay:
         mark = self._mark.entry_log(directory.ordinal)
-        row = self._known.get(mark.file_id)
-        is_kept = row is not None and row.state is not LogState.DEAD
+        known_log = self._known.get(mark.file_id)
+        is_kept = known_log is not None and known_log.state is not LogState.DEAD
         witnessed = self._witnessed.entry_log(directory.ordinal)
         return LogReplay(directory, mark, witnessed, self.sequences, mark_file_is_kept=is_kept)
 
@@ -298,8 +299,8 @@ class LogsReplay:
         for replay in self._entry_logs:
             directory = replay.directory
             for file_id in replay.file_ids:
-                row = self._known.get(file_id)
-                if row is None or row.state is LogState.OPEN:
+                known_log = self._known.get(file_id)
+                if known_log is None or known_log.state is LogState.OPEN:
                     yield LogFile(file_id, directory.ordinal, directory.disk.size(directory.file_path(file_id)), True)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from bk_spark.bookie.logs.log_file import FileHeader, FileKind, LogDirectory, LogFile
-from bk_spark.bookie.logs.mark import EntryLogRow, LogState
+from bk_spark.bookie.logs.mark import KnownEntryLog, LogState
 from bk_spark.bookie.logs.writer import UNCHAINED_SEQUENCE, EntryLocation, RecordWriter, WriterSettings, end_file
 from bk_spark.entries.batch import EncodedBatch
 from bk_spark.errors import CorruptionError
@@ -89,7 +89,7 @@ def forget_sealed(writers: Sequence[RecordWriter], files: Sequence[LogFile]) -> 
             writers[file.directory].committed(file.file_id)
 
 
-def settle_copies(directory: LogDirectory, known: Mapping[int, EntryLogRow], *, keeps_all: bool) -> list[LogFile]:
+def settle_copies(directory: LogDirectory, known: Mapping[int, KnownEntryLog], *, keeps_all: bool) -> list[LogFile]:
     """Settle the copies that a former process left in one directory. Returns the files that it sealed, for the index.
 
     A copy counts once an index transaction refers to it, and that transaction names the file with its size. So:
@@ -114,18 +114,18 @@ def settle_copies(directory: LogDirectory, known: Mapping[int, EntryLogRow], *, 
     return settled
 
 
-def _settled(directory: LogDirectory, known: Mapping[int, EntryLogRow], keeps_all: bool) -> Iterator[LogFile]:
+def _settled(directory: LogDirectory, known: Mapping[int, KnownEntryLog], keeps_all: bool) -> Iterator[LogFile]:
     for file_id in directory.file_ids():
-        row = known.get(file_id)
-        if row is None or row.state is not LogState.OPEN:
+        known_log = known.get(file_id)
+        if known_log is None or known_log.state is not LogState.OPEN:
             continue
         header = _header(directory, file_id)
         if header is None or header.kind is FileKind.COPIES:
             path = directory.file_path(file_id)
             size = directory.disk.size(path)
-            if header is not None and size >= row.total_bytes:  # a file that lost durable bytes stays as it is
-                if size > row.total_bytes and not keeps_all:
-                    directory.disk.truncate(path, row.total_bytes)
+            if header is not None and size >= known_log.total_bytes:  # a file that lost durable bytes stays as it is
+                if size > known_log.total_bytes and not keeps_all:
+                    directory.disk.truncate(path, known_log.total_bytes)
                 size = end_file(directory.disk, path, header.salt, UNCHAINED_SEQUENCE)
             yield LogFile(file_id, directory.ordinal, size, is_sealed=True)
 

@@ -60,7 +60,7 @@ class EntryLogFiles:
     def read(self, location: EntryLocation) -> tuple[RecordHeader, EncodedBatch]:
         """The durable record at ``location``, its checksums verified. Never "not found".
 
-        Raises CorruptionError, MissingLogError (look the row up again), StorageError.
+        Raises CorruptionError, MissingLogError (look the batch up again), StorageError.
         """
         with self._reading(location.file_id) as opened:
             what, file = f"{opened.file.path} at byte {location.offset}", opened.file

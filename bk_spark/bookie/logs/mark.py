@@ -12,11 +12,11 @@ class LogState(IntEnum):
     OPEN = 1
     SEALED = 2
     DEAD = 3
-    """No row refers to it, and none ever will. Its file may be deleted."""
+    """No stored batch refers to it, and none ever will. Its file may be deleted."""
 
 
 @dataclass(frozen=True, slots=True)
-class EntryLogRow:
+class KnownEntryLog:
     """An entry log as the index knows it."""
 
     file_id: int
@@ -24,7 +24,7 @@ class EntryLogRow:
     state: LogState
     total_bytes: int
     live_bytes: int
-    """Bytes of the records that rows refer to, headers included."""
+    """Bytes of the records that stored batches refer to, headers included."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ adds; fences, the adds of recoveries, deletions, checkpoints and compactions go 
 
     sync_queue_bytes + MAX_BATCH_BYTES    requests that wait; one of them may exceed the queue
     + 2 * write_cache_bytes               copies of the cache that is filling and of the one that is being written
-    + 4 * write_cache_bytes               the index's rollback journal: each KiB in the cache has at most one row or ledger,
+    + 4 * write_cache_bytes               the index's rollback journal: each KiB in the cache has at most one batch or ledger,
                                           for which the journal keeps one page of 4 KiB
 
 The reserve is twice as much; one half of it is for recoveries and compaction. When that half is used up, the bookie is

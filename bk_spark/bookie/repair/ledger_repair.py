@@ -159,26 +159,26 @@ class LedgerRepair:
 def missing(storage: LedgerStorage, ledger_id: int, pattern: IdPattern, first: int, last: int) -> Iterator[tuple[int, int]]:
     """The stretches of ``pattern``'s ids from ``first`` to ``last`` that are not stored: first and last of each, inclusive.
 
-    An id is stored if a row holds it that is in memory, or whose entry log exists. Raises CorruptionError (a damaged index).
+    An id is stored if a batch holds it that is in memory, or whose entry log exists. Raises CorruptionError (a damaged index).
     """
 
     @cache
     def exists(file_id: int) -> bool:
         return storage.logs.path_of(file_id) is not None
 
-    window = storage.rows(ledger_id, first, last)
+    window = storage.batches(ledger_id, first, last)
     for start in range(first, last + 1, MAX_BATCH_ENTRIES):
         end = min(start + MAX_BATCH_ENTRIES - 1, last)
         asked = pattern.ids(start, end)
         is_here = np.zeros(end - start + 1, dtype=np.bool_)
-        for row in window.overlapping(start, end):
-            if row.location is not None and not exists(row.location.file_id):
-                continue  # also if the log was compacted meanwhile: then the row is copied needlessly
-            low, high = max(row.first_entry_id, start), min(row.last_entry_id, end)
-            if row.pattern.is_dense:
+        for stored in window.overlapping(start, end):
+            if stored.location is not None and not exists(stored.location.file_id):
+                continue  # also if the log was compacted meanwhile: then it is copied needlessly
+            low, high = max(stored.first_entry_id, start), min(stored.last_entry_id, end)
+            if stored.pattern.is_dense:
                 is_here[low - start : high - start + 1] = True
             else:
-                is_here[row.pattern.ids(low, high) - start] = True
+                is_here[stored.pattern.ids(low, high) - start] = True
         yield from ((int(part[0]), int(part[-1])) for part in _stretches(asked, ~is_here[asked - start]))
 
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass
 
 from bk_spark.bookie.background_task import BackgroundTask, TaskStatus
 from bk_spark.bookie.bookie import Bookie
-from bk_spark.bookie.index.rows import MAX_UNSETTLED
+from bk_spark.bookie.index.values import MAX_UNSETTLED
 from bk_spark.bookie.pace import SYSTEM_CLOCKS, Clocks
 from bk_spark.bookie.progress import Interval, mib
 from bk_spark.bookie.repair.ledger_repair import Copied, LedgerRepair

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from bk_spark.bookie.background_task import BackgroundTask, TaskStatus
-from bk_spark.bookie.index.rows import BatchRow
+from bk_spark.bookie.index.values import StoredBatch
 from bk_spark.bookie.pace import SYSTEM_CLOCKS, Clocks, RateLimiter
 from bk_spark.bookie.progress import Interval, mib, share
-from bk_spark.bookie.repair.damaged_rows import MAX_DAMAGED, PAGE_ROWS, DamagedRows
+from bk_spark.bookie.repair.damaged_batches import MAX_DAMAGED, PAGE_BATCHES, DamagedBatches
 from bk_spark.bookie.repair.ledger_repair import LedgerRepair
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
 from bk_spark.config import BookieConfig
@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ScrubStatus(TaskStatus):
-    """``last_error``: what is wrong with the index, or why damage could not be repaired. Rows each stand for a batch."""
+    """``last_error``: what is wrong with the index, or why damage could not be repaired."""
 
     is_running: bool = False
     runs: int = 0
@@ -58,9 +58,9 @@ class ScrubStatus(TaskStatus):
     total_bytes: int = 0
     """What was stored when the run began: more may have come, and some may be gone."""
     damaged: int = 0
-    """Rows known to be damaged and not replaced yet."""
+    """Stored batches known to be damaged and not replaced yet."""
     repaired: int = 0
-    """Rows since the start."""
+    """Stored batches since the start."""
     last_run_ms: int = 0
     """When the last run ended, since 1970; 0 if none has ended since the start."""
 
@@ -73,13 +73,13 @@ class Scrubber(BackgroundTask[ScrubStatus]):
     ) -> None:
         super().__init__("scrub", ScrubStatus(), stop_s=STOP_S)
         self._storage = storage
-        self._damaged = DamagedRows(storage, repair)
+        self._damaged = DamagedBatches(storage, repair)
         self._interval_s = config.scrub_interval_s
         self._clocks = clocks
         self._limiter = RateLimiter(config.scrub_bytes_per_s, clocks.steady_s, self._pause)
         self._line = Interval(clocks.steady_s)
         self._is_forced = False
-        self._reported: list[BatchRow] = []
+        self._reported: list[StoredBatch] = []
         """At most MAX_DAMAGED."""
 
     def force(self) -> None:
@@ -88,16 +88,16 @@ class Scrubber(BackgroundTask[ScrubStatus]):
             self._is_forced = True
             self._changed.notify_all()
 
-    def report(self, rows: Sequence[BatchRow]) -> None:
-        """Rows that may be damaged. Any thread may call it.
+    def report(self, batches: Sequence[StoredBatch]) -> None:
+        """Stored batches that may be damaged. Any thread may call it.
 
-        Rows that are known already are dropped: a client may read them again and again while their repair waits for other
-        bookies. Rows beyond MAX_DAMAGED are dropped, too: the next run finds them.
+        Stored batches that are known already are dropped: a client may read them again and again while their repair waits for
+        other bookies. Stored batches beyond MAX_DAMAGED are dropped, too: the next run finds them.
         """
         with self._changed:
-            for row in rows:
-                if len(self._reported) < MAX_DAMAGED and not self._damaged.knows(row) and row not in self._reported:
-                    self._reported.append(row)
+            for stored in batches:
+                if len(self._reported) < MAX_DAMAGED and not self._damaged.knows(stored) and stored not in self._reported:
+                    self._reported.append(stored)
             self._changed.notify_all()
 
     def run(self) -> None:
@@ -108,7 +108,7 @@ class Scrubber(BackgroundTask[ScrubStatus]):
         logger.info("the scrub begins to read what is stored, %s", mib(total_bytes))
         try:
             self._await_index(self._storage.logs.sequences.next_sequence)
-            if self._check_index() and self._check_rows():
+            if self._check_index() and self._check_batches():
                 self.mend()
                 self._note(runs=self._status.runs + 1, last_run_ms=self._clocks.wall_ms())
                 self._tell("has ended")
@@ -127,7 +127,7 @@ class Scrubber(BackgroundTask[ScrubStatus]):
         self._note(damaged=len(self._damaged), repaired=self._damaged.repaired, last_error=self._damaged.last_error)
 
     def _await_index(self, sequence: int) -> bool:
-        """Have everything below ``sequence`` checkpointed: damage is looked for, and replaced, in rows of the index alone.
+        """Have everything below ``sequence`` checkpointed: damage is looked for, and replaced, in the index alone.
 
         False if the checkpoint does not come in time, or the bookie stops.
         """
@@ -141,23 +141,23 @@ class Scrubber(BackgroundTask[ScrubStatus]):
 
     def _check_index(self) -> bool:
         """False if the bookie stops."""
-        for rows in self._storage.check_index():
-            self._limiter.take(rows * INDEX_ROW_BYTES)
+        for batches in self._storage.check_index():
+            self._limiter.take(batches * INDEX_ROW_BYTES)
             if self._is_stopped:
                 return False
         return True
 
-    def _check_rows(self) -> bool:
+    def _check_batches(self) -> bool:
         """False if the bookie stops."""
         after = (-1, -1, -1)
-        while page := self._storage.rows_from(after, PAGE_ROWS):
-            for row in page:
-                self._limiter.take(row.size_bytes)
+        while page := self._storage.batches_from(after, PAGE_BATCHES):
+            for stored in page:
+                self._limiter.take(stored.size_bytes)
                 if self._is_stopped:
                     return False
-                self._check(row)
+                self._check(stored)
                 self._note(
-                    rows_checked=self._status.rows_checked + 1, bytes_checked=self._status.bytes_checked + row.size_bytes
+                    rows_checked=self._status.rows_checked + 1, bytes_checked=self._status.bytes_checked + stored.size_bytes
                 )
             after = (page[-1].ledger_id, page[-1].first_entry_id, page[-1].sequence)
             if self._line.is_due():
@@ -169,10 +169,10 @@ class Scrubber(BackgroundTask[ScrubStatus]):
         read = f"{mib(done.bytes_checked)} of {mib(done.total_bytes)}{share(done.bytes_checked, done.total_bytes)}"
         logger.info("the scrub %s: %s are read, %d batches are known to be damaged", what, read, done.damaged)
 
-    def _check(self, row: BatchRow) -> None:
-        if self._damaged.check(row):
+    def _check(self, stored: StoredBatch) -> None:
+        if self._damaged.check(stored):
             return
-        place = (row.first_entry_id, row.last_entry_id, row.ledger_id)
+        place = (stored.first_entry_id, stored.last_entry_id, stored.ledger_id)
         logger.error("entries %d to %d of ledger %d are damaged here: they are to be repaired from the other bookies", *place)
         self._note(damaged=len(self._damaged))
         if self._damaged.is_full:
@@ -198,7 +198,7 @@ class Scrubber(BackgroundTask[ScrubStatus]):
                 self._note(last_error=f"{type(problem).__name__}: {problem}")
 
     def _check_reported(self, due_s: float) -> None:
-        """Wait until ``due_s``, or until something is to do before; check the rows that were reported."""
+        """Wait until ``due_s``, or until something is to do before; check the batches that were reported."""
         wait_s = max(0.0, due_s - self._clocks.steady_s())
         with self._changed:
             self._changed.wait_for(
@@ -206,10 +206,10 @@ class Scrubber(BackgroundTask[ScrubStatus]):
                 min(wait_s, RETRY_S) if len(self._damaged) else wait_s,
             )
             reported, self._reported = self._reported, []
-        if reported and not self._await_index(1 + max(row.sequence for row in reported)):
+        if reported and not self._await_index(1 + max(stored.sequence for stored in reported)):
             self.report(reported)  # not in the index does not mean whole
             return
-        for row in reported:
+        for stored in reported:
             if self._is_stopped:
                 return
-            self._check(row)
+            self._check(stored)

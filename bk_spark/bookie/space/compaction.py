@@ -2,16 +2,16 @@
 
 Each step is durable before the next, so a crash anywhere loses nothing, and repeating a step does no harm:
 
-1. Read the log, header by header. A record is live if the index has a row for it that points to this very place.
+1. Read the log, header by header. A record is live if the index has a stored batch for it that points to this very place.
 2. Copy the live records unchanged, with their checksums verified, into new logs of copies. Sync these and their directory.
-3. In one index transaction, update the rows that still point to the old place, enter the copies, and mark the old log DEAD
-   once no row refers to it. A large log takes several transactions.
+3. In one index transaction, update the batches that still point to the old place, enter the copies, and mark the old log DEAD
+   once none refers to it. A large log takes several transactions.
 4. Unlink the old log, then remove it from the index.
 
 A crash before step 3 leaves copies that the index does not know: the next start cuts them off or deletes them. A crash after
 step 3 leaves a DEAD log, which the next run unlinks.
 
-Only sealed logs that lie entirely below the persisted mark are compacted: rows of other logs may be in memory alone. The
+Only sealed logs that lie entirely below the persisted mark are compacted: batches of other logs may be in memory alone. The
 index's count of live bytes chooses logs, but only the reading of step 1 lets a log be unlinked. A log with an unreadable live
 record is kept, and the scrub is told; the other logs are compacted all the same.
 
@@ -24,10 +24,10 @@ import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from bk_spark.bookie.index.rows import BatchRow, row_of
+from bk_spark.bookie.index.values import StoredBatch, stored_batch
 from bk_spark.bookie.logs.entry_log import Copies
 from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES
-from bk_spark.bookie.logs.mark import EntryLogRow, LogState
+from bk_spark.bookie.logs.mark import KnownEntryLog, LogState
 from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, RecordHeader
 from bk_spark.bookie.logs.writer import EntryLocation
 from bk_spark.bookie.pace import RateLimiter
@@ -39,16 +39,16 @@ from bk_spark.errors import CorruptionError, StorageError
 STEP_BYTES = 16 * MIB
 """Copies that are synced and entered together: a larger sync would delay the syncs of adds for longer."""
 
-STEP_ROWS = 2_000
-"""Rows of one index transaction, which blocks the index for about 20 ms."""
+STEP_BATCHES = 2_000
+"""Stored batches of one index transaction, which blocks the index for about 20 ms."""
 
 OVERHEAD_BYTES = FILE_HEADER_BYTES + RECORD_HEADER_BYTES
 """A file's header and seal, which are neither live nor dead."""
 
-PAGE_ROWS = 1_000
-"""Rows of the index that are read at once."""
+PAGE_BATCHES = 1_000
+"""Stored batches of the index that are read at once."""
 
-MAX_REPORTED_ROWS = 1_000
+MAX_REPORTED = 1_000
 """Damaged records of one log that are reported; the scrub finds the others by itself."""
 
 logger = logging.getLogger(__name__)
@@ -69,12 +69,12 @@ class Compacted:
     """False if the pass was told to stop, or there was no space for copies."""
 
 
-def live_ratio(row: EntryLogRow) -> float:
+def live_ratio(log: KnownEntryLog) -> float:
     """The live part of a log's records."""
-    return row.live_bytes / max(row.total_bytes - OVERHEAD_BYTES, 1)
+    return log.live_bytes / max(log.total_bytes - OVERHEAD_BYTES, 1)
 
 
-def choose(logs: Iterable[EntryLogRow], threshold: float) -> list[EntryLogRow]:
+def choose(logs: Iterable[KnownEntryLog], threshold: float) -> list[KnownEntryLog]:
     """The logs worth compacting, first those that free the most space for the fewest copies."""
     sealed = [log for log in logs if log.state is LogState.SEALED]
     return sorted((log for log in sealed if log.live_bytes == 0 or live_ratio(log) < threshold), key=live_ratio)
@@ -94,10 +94,10 @@ class Compaction:
         """One pass. Raises StorageError, CorruptionError; what was done until then stays done."""
         done = Compacted()
         logs = self._storage.entry_logs()
-        for row in logs:
-            if row.state is LogState.DEAD:
-                self._unlink(row.file_id, done)
-        chosen = [row for row in choose(logs, threshold) if self._damaged.get(row.file_id) != row.live_bytes]
+        for log in logs:
+            if log.state is LogState.DEAD:
+                self._unlink(log.file_id, done)
+        chosen = [log for log in choose(logs, threshold) if self._damaged.get(log.file_id) != log.live_bytes]
         copying = _Copying(self._local, self._limiter)
         try:
             done.is_compacted = self._compact(chosen, copying, done, go_on)
@@ -108,13 +108,13 @@ class Compaction:
         done.bytes_freed -= done.bytes_copied
         return done
 
-    def _compact(self, chosen: list[EntryLogRow], copying: _Copying, done: Compacted, go_on: GoOn) -> bool:
+    def _compact(self, chosen: list[KnownEntryLog], copying: _Copying, done: Compacted, go_on: GoOn) -> bool:
         """False if it was told to stop, or there was no space."""
         is_compacted = True
         unclear: list[_Reading] = []
-        for row in chosen:
-            reading = _Reading(self._storage, row.file_id, go_on)
-            if not go_on() or not self._has_room(row) or not self._copy(reading, copying, done):
+        for log in chosen:
+            reading = _Reading(self._storage, log.file_id, go_on)
+            if not go_on() or not self._has_room(log) or not self._copy(reading, copying, done):
                 is_compacted = False
             elif reading.has_gaps or not self._end(reading, copying, done):
                 unclear.append(reading)
@@ -124,11 +124,11 @@ class Compaction:
         for reading in unclear:
             if not self._end(reading, copying, done):
                 remedy = "it is kept; stop this bookie and run 'bk-spark bookie sanity --data-dir D'"
-                logger.error("entry log %d counts as live, and no row of the index points to it: %s", reading.file_id, remedy)
+                logger.error("entry log %d counts as live, and no batch of the index points to it: %s", reading.file_id, remedy)
         return is_compacted
 
-    def _has_room(self, row: EntryLogRow) -> bool:
-        return row.live_bytes == 0 or row.live_bytes < self._local.free_bytes()
+    def _has_room(self, log: KnownEntryLog) -> bool:
+        return log.live_bytes == 0 or log.live_bytes < self._local.free_bytes()
 
     def _copy(self, reading: _Reading, copying: _Copying, done: Compacted) -> bool:
         """Copy the live records of a log. False if it was told to stop."""
@@ -140,11 +140,11 @@ class Compaction:
         return not reading.is_stopped
 
     def _end(self, reading: _Reading, copying: _Copying, done: Compacted) -> bool:
-        """Keep the log if it has unreadable live records, otherwise unlink it. False if the index still has rows in it."""
+        """Keep the log if it has unreadable live records, otherwise unlink it. False if the index still has batches in it."""
         if reading.damaged:
             copying.enter()
             logger.error("entry log %d is kept for records that cannot be read and have to be repaired", reading.file_id)
-            left = (row.live_bytes for row in self._storage.entry_logs() if row.file_id == reading.file_id)
+            left = (log.live_bytes for log in self._storage.entry_logs() if log.file_id == reading.file_id)
             self._damaged[reading.file_id] = next(left, 0)
             self._local.report_damage(reading.damaged)
             return True
@@ -154,7 +154,7 @@ class Compaction:
         return is_dead
 
     def _find_unread(self, readings: list[_Reading], go_on: GoOn) -> bool:
-        """Find the rows that still point into logs that could not be read completely. False if it was told to stop.
+        """Find the batches that still point into logs that could not be read completely. False if it was told to stop.
 
         This reads the whole index, which is not ordered by file.
         """
@@ -162,13 +162,13 @@ class Compaction:
         by_file = {reading.file_id: reading for reading in readings}
         for reading in readings:
             reading.damaged.clear()
-        while by_file and (page := self._storage.rows_from(after, PAGE_ROWS)):
+        while by_file and (page := self._storage.batches_from(after, PAGE_BATCHES)):
             if not go_on():
                 return False
-            for row in page:
-                found = by_file.get(row.location.file_id) if row.location is not None else None
-                if found is not None and len(found.damaged) < MAX_REPORTED_ROWS:
-                    found.damaged.append(row)
+            for stored in page:
+                found = by_file.get(stored.location.file_id) if stored.location is not None else None
+                if found is not None and len(found.damaged) < MAX_REPORTED:
+                    found.damaged.append(stored)
             after = (page[-1].ledger_id, page[-1].first_entry_id, page[-1].sequence)
         return True
 
@@ -194,10 +194,10 @@ class _Reading:
     """Whether it was told to stop."""
     has_gaps: bool = False
     """Whether there are stretches without a recognisable record."""
-    damaged: list[BatchRow] = field(default_factory=list)
-    """Rows of unreadable live records."""
+    damaged: list[StoredBatch] = field(default_factory=list)
+    """Stored batches of unreadable live records."""
 
-    def live_records(self) -> Iterator[tuple[BatchRow, RecordHeader]]:
+    def live_records(self) -> Iterator[tuple[StoredBatch, RecordHeader]]:
         try:
             for location, found in self.storage.logs.scan(self.file_id, verify_bodies=False):
                 if not self.go_on():
@@ -206,22 +206,22 @@ class _Reading:
                 if not isinstance(found, RecordHeader):
                     self.has_gaps = True
                 elif found.batch is not None:
-                    row = self.storage.row(found.batch.ledger_id, found.batch.first_entry_id, found.sequence)
-                    if row is not None and row.location == location:
-                        yield row, found
+                    stored = self.storage.find(found.batch.ledger_id, found.batch.first_entry_id, found.sequence)
+                    if stored is not None and stored.location == location:
+                        yield stored, found
         except (CorruptionError, StorageError):
             self.has_gaps = True
 
 
 @dataclass(slots=True)
 class _Copying:
-    """The copies of one pass, from any number of logs, and the rows that will point to them."""
+    """The copies of one pass, from any number of logs, and the stored batches that will point to them."""
 
     local: LocalLedgers
     limiter: RateLimiter
     copied_records: int = 0
     _copies: Copies | None = None
-    _moves: list[tuple[BatchRow, EntryLocation]] = field(default_factory=list)
+    _moves: list[tuple[StoredBatch, EntryLocation]] = field(default_factory=list)
     _moves_bytes: int = 0
     _entered: dict[int, int] = field(default_factory=dict)
     """Files of copies that the index may know, and their sizes."""
@@ -231,27 +231,27 @@ class _Copying:
         """Of all copies."""
         return sum(self._entered.values())
 
-    def copy(self, row: BatchRow, header: RecordHeader) -> bool:
-        """Copy one record. False if it is unreadable, or differs from its header or row."""
-        assert row.location is not None
-        self.limiter.take(row.location.length)
+    def copy(self, stored: StoredBatch, header: RecordHeader) -> bool:
+        """Copy one record. False if it is unreadable, or differs from its header or stored batch."""
+        assert stored.location is not None
+        self.limiter.take(stored.location.length)
         try:
-            _, batch = self.local.storage.logs.read(row.location)
+            _, batch = self.local.storage.logs.read(stored.location)
         except (CorruptionError, StorageError):
             return False
-        if row_of(batch, header.sequence, row.location) != row:
+        if stored_batch(batch, header.sequence, stored.location) != stored:
             return False
         if self._copies is None:
             self._copies = self.local.storage.logs.copies("compaction")
-        self._moves.append((row, self._copies.append(batch, header.master_key_hash, header.sequence)))
+        self._moves.append((stored, self._copies.append(batch, header.master_key_hash, header.sequence)))
         self.copied_records += 1
-        self._moves_bytes += row.location.length
-        if self._moves_bytes >= STEP_BYTES or len(self._moves) >= STEP_ROWS:
+        self._moves_bytes += stored.location.length
+        if self._moves_bytes >= STEP_BYTES or len(self._moves) >= STEP_BATCHES:
             self.enter()
         return True
 
     def enter(self, emptied: int = 0) -> bool:
-        """Make the copies durable, and the index point to them. True if no row refers to the log ``emptied`` any more."""
+        """Make the copies durable, and the index point to them. True if no batch refers to the log ``emptied`` any more."""
         if not self._moves and not emptied:
             return False
         if self._copies is not None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol
 
-from bk_spark.bookie.index.rows import BatchRow, LedgerSummary
+from bk_spark.bookie.index.values import LedgerSummary, StoredBatch
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
 from bk_spark.errors import StorageError
 from bk_spark.metadata.ledger_ids import listed_among, next_ledger_id, next_ledger_id_from
@@ -96,8 +96,8 @@ class LocalLedgers:
     """Stages a DeleteLedgerRequest through the sync thread; True once it is durable."""
     free_bytes: Callable[[], int]
     """The space that compaction may use for copies."""
-    report_damage: Callable[[Sequence[BatchRow]], None]
-    """Passes rows whose records are damaged to the scrub."""
+    report_damage: Callable[[Sequence[StoredBatch]], None]
+    """Passes stored batches whose records are damaged to the scrub."""
 
     def pages(self, limit: int) -> Iterator[list[LedgerSummary]]:
         """The ledgers in the index, ascending, without those in limbo, in lists of at most ``limit``."""
@@ -183,4 +183,4 @@ def _may_go(summary: LedgerSummary, now_ms: int) -> bool:
 
 def _is_expired(summary: LedgerSummary, now_ms: int) -> bool:
     begun = summary.is_deleted and summary.deleted_ms != METADATA_EXISTS
-    return begun and summary.row_count == 0 and now_ms - summary.deleted_ms >= TOMBSTONE_MS
+    return begun and summary.batch_count == 0 and now_ms - summary.deleted_ms >= TOMBSTONE_MS

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from bk_spark.bookie.background_task import BackgroundTask, TaskStatus
-from bk_spark.bookie.logs.mark import EntryLogRow, LogState
+from bk_spark.bookie.logs.mark import KnownEntryLog, LogState
 from bk_spark.bookie.pace import SYSTEM_CLOCKS, Clocks, RateLimiter
 from bk_spark.bookie.space.compaction import Compaction, live_ratio
 from bk_spark.bookie.space.garbage_collection import ClusterMember, DeletedLedgers, GoOn, LocalLedgers
@@ -171,7 +171,7 @@ class GcRun:
             self._storage.request_checkpoint(roll=True)
             self._await(lambda: wanted.isdisjoint(log.file_id for log in self._open_logs()), go_on)
 
-    def _open_logs(self) -> list[EntryLogRow]:
+    def _open_logs(self) -> list[KnownEntryLog]:
         return [log for log in self._storage.entry_logs() if log.state is LogState.OPEN]
 
     def _await(self, condition: Callable[[], bool], go_on: GoOn) -> None:
@@ -280,10 +280,10 @@ class GarbageCollector(BackgroundTask[GcStatus]):
     def _sizes(self, problem: str) -> tuple[int, int, str]:
         """Live and all bytes of the entry logs. If the index cannot be asked: the last known ones, and its error."""
         try:
-            logs = [row for row in self._local.storage.entry_logs() if row.state is not LogState.DEAD]
+            logs = [log for log in self._local.storage.entry_logs() if log.state is not LogState.DEAD]
         except BookKeeperError as error:
             return self._status.live_bytes, self._status.total_bytes, problem or str(error)
-        return sum(row.live_bytes for row in logs), sum(row.total_bytes for row in logs), problem
+        return sum(log.live_bytes for log in logs), sum(log.total_bytes for log in logs), problem
 
     def _may_go_on(self) -> bool:
         return super()._may_go_on() and not self._status.is_suspended

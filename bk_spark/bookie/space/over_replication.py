@@ -39,7 +39,7 @@ class OverReplicatedLedgers:
         for ledger_id in sorted(self._owed):
             self._unlock(ledger_id)
         for page in self._local.pages(PAGE_LEDGERS):
-            for ledger_id in self._held_in_vain([ledger.ledger_id for ledger in page if ledger.row_count]):
+            for ledger_id in self._held_in_vain([ledger.ledger_id for ledger in page if ledger.batch_count]):
                 if not go_on():
                     return deleted
                 deleted += self._reclaim(ledger_id)

@@ -5,13 +5,13 @@ The order matters, and each step is durable before the next:
 1. On the sync thread, right after a sync: take the mark of all journals and entry logs, and freeze the write cache.
 2. Copy the frozen cache into entry logs of its own, sorted by ledger. Every record keeps the sequence of its original, and runs
    of small records are joined. Sync these entry logs (those with large adds were synced before the freeze, full ones included).
-3. One index transaction stores the rows, the ledgers' summaries and the mark. The generation file and the witness follow.
+3. One index transaction stores the batches, the ledgers' summaries and the mark. The generation file and the witness follow.
 4. Drop the frozen cache, and delete the journal files that end before the mark.
 
-A crash between any two steps leaves the old mark and all that it needs, or the new one. The mark never moves without the rows:
-the same transaction holds all that a bookie knows of a ledger (master key, last add confirmed, fence, deletion), also of a
-ledger that was only fenced. If a step fails, all changes stop and the mark stays. A checkpoint that could only not open a file
-is done again from step 2 on, with the next group of requests; then the copies that it made before are never referred to.
+A crash between any two steps leaves the old mark and all that it needs, or the new one. The mark never moves without the
+batches: the same transaction holds all that a bookie knows of a ledger (master key, last add confirmed, fence, deletion), also
+of a ledger that was only fenced. If a step fails, all changes stop and the mark stays. A checkpoint that could only not open a
+file is done again from step 2 on, with the next group of requests; then the copies that it made before are never referred to.
 
 Steps 2 to 4 run in the background while adds go on. One checkpoint runs at a time: when the next one is due, the sync thread
 first waits for the one before, or runs it itself if nobody has begun it. So there are at most two caches.
@@ -27,7 +27,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from bk_spark.bookie.index.ledger_index import LedgerChange
-from bk_spark.bookie.index.rows import BatchRow, row_of
+from bk_spark.bookie.index.values import StoredBatch, stored_batch
 from bk_spark.bookie.logs.entry_log import Copies
 from bk_spark.bookie.logs.log_file import LogFile
 from bk_spark.bookie.logs.mark import LogMark
@@ -193,7 +193,7 @@ class Checkpoints:
         for ledger_id, ledger in flush.cache.ledgers():
             if flush.progress is not None:
                 flush.progress.advance(copied_bytes)
-                copied_bytes += sum(len(row.batch.body) for row in ledger.rows if row.batch is not None)
+                copied_bytes += sum(len(stored.batch.body) for stored in ledger.batches if stored.batch is not None)
             changes.append(_change(ledger_id, ledger, self._copies))
         self._copies.sync()
         if flush.is_roll:
@@ -217,14 +217,14 @@ class Checkpoints:
 
 
 def _change(ledger_id: int, ledger: CachedLedger, copies: Copies) -> LedgerChange:
-    rows = list(_copied(ledger, copies))
+    batches = list(_copied(ledger, copies))
     deletion = (ledger.deleted_at, ledger.deleted_ms) if ledger.is_deletion_new else (0, 0)
     is_fenced = ledger.fenced_at is not None
     return LedgerChange(
         ledger_id,
         ledger.master_key_hash,
         ledger.last_add_confirmed,
-        rows,
+        batches,
         is_fenced,
         *deletion,
         ledger.proven,
@@ -232,43 +232,43 @@ def _change(ledger_id: int, ledger: CachedLedger, copies: Copies) -> LedgerChang
     )
 
 
-def _copied(ledger: CachedLedger, copies: Copies) -> Iterator[BatchRow]:
-    """The rows for the index. Copies the batches that are in memory only."""
-    for run in runs(ledger.rows):
+def _copied(ledger: CachedLedger, copies: Copies) -> Iterator[StoredBatch]:
+    """The stored batches for the index. Copies the batches that are in memory only."""
+    for run in runs(ledger.batches):
         if run[0].batch is None:
             yield run[0]
             continue
         for batch, sequence in joined(run):
-            yield row_of(batch, sequence, copies.append(batch, ledger.master_key_hash, sequence))
+            yield stored_batch(batch, sequence, copies.append(batch, ledger.master_key_hash, sequence))
 
 
-def runs(rows: list[BatchRow]) -> Iterator[list[BatchRow]]:
-    """``rows``, sorted by first entry id and sequence, in runs that may be joined into one record and one row.
+def runs(batches: list[StoredBatch]) -> Iterator[list[StoredBatch]]:
+    """``batches``, sorted by first entry id and sequence, in runs that may be joined into one record.
 
     A small record costs a header, an Arrow message and a row of the index, some 500 bytes, however small its entry is. So many
-    single appends become one row. A run is joined if its batches follow each other and hold ids that no other cached row of the
-    ledger may hold. The joined row gets the highest sequence of its parts, so it must not hide a row that is newer than one of
-    its parts and older than another.
+    single appends become one batch. A run is joined if its batches follow each other and hold ids that no other cached batch of
+    the ledger may hold. The joined batch gets the highest sequence of those in it, so it must not hide a batch that is newer
+    than one of them and older than another.
 
-    Worked example: 0–4 (sequence 5), 0–99 (7), 5–9 (9). Joined as 0–9 (9), the first part would hide what 7 says of 0–4.
+    Worked example: 0–4 (sequence 5), 0–99 (7), 5–9 (9). Joined as 0–9 (9), the first one would hide what 7 says of 0–4.
 
     Ref: docs/rules.md, storage rule 1; docs/formats.md, "A batch of entries".
     """
-    run: list[BatchRow] = []
+    run: list[StoredBatch] = []
     size = 0
-    for row, may_join in _joinable(rows):
-        if run and not (may_join and size < MAX_JOINED_BYTES and _follows(run, row)):
+    for stored, may_join in _joinable(batches):
+        if run and not (may_join and size < MAX_JOINED_BYTES and _follows(run, stored)):
             yield run
             run, size = [], 0
-        run.append(row)
-        size += row.size_bytes if may_join else MAX_JOINED_BYTES  # a row that may not be joined ends its run
+        run.append(stored)
+        size += stored.size_bytes if may_join else MAX_JOINED_BYTES  # one that may not be joined ends its run
     if run:
         yield run
 
 
-def joined(run: list[BatchRow]) -> Iterable[tuple[EncodedBatch, int]]:
-    """The batches to store for a run of rows in memory, with their sequences: each if they do not fit together."""
-    parts = [(row.batch, row.sequence) for row in run if row.batch is not None]
+def joined(run: list[StoredBatch]) -> Iterable[tuple[EncodedBatch, int]]:
+    """The batches to store for a run that is in memory, with their sequences: each if they do not fit together."""
+    parts = [(stored.batch, stored.sequence) for stored in run if stored.batch is not None]
     try:
         batches, newest = [batch for batch, _ in parts], max(sequence for _, sequence in parts)
         found = coalesce_whole(batches) if batches[0].header.is_apache else [coalesce(batches)]
@@ -277,19 +277,19 @@ def joined(run: list[BatchRow]) -> Iterable[tuple[EncodedBatch, int]]:
         return parts  # nobody has looked inside yet: what a client sent is kept as it came
 
 
-def _joinable(rows: list[BatchRow]) -> Iterator[tuple[BatchRow, bool]]:
-    """Each row, and whether it is small, in memory, and shares no id with another row."""
+def _joinable(batches: list[StoredBatch]) -> Iterator[tuple[StoredBatch, bool]]:
+    """Each batch, and whether it is small, in memory, and shares no id with another one."""
     reached = NO_ENTRY
-    for place, row in enumerate(rows):
-        ends_before_next = place + 1 == len(rows) or row.last_entry_id < rows[place + 1].first_entry_id
-        is_alone = reached < row.first_entry_id and ends_before_next
-        reached = max(reached, row.last_entry_id)
-        yield row, is_alone and row.batch is not None and len(row.batch.body) < JOINED_BELOW_BYTES
+    for place, stored in enumerate(batches):
+        ends_before_next = place + 1 == len(batches) or stored.last_entry_id < batches[place + 1].first_entry_id
+        is_alone = reached < stored.first_entry_id and ends_before_next
+        reached = max(reached, stored.last_entry_id)
+        yield stored, is_alone and stored.batch is not None and len(stored.batch.body) < JOINED_BELOW_BYTES
 
 
-def _follows(run: list[BatchRow], row: BatchRow) -> bool:
-    before, batch = run[-1].batch, row.batch
+def _follows(run: list[StoredBatch], stored: StoredBatch) -> bool:
+    before, batch = run[-1].batch, stored.batch
     assert before is not None
     assert batch is not None
-    fits = row.last_entry_id - run[0].first_entry_id < MAX_BATCH_ENTRIES
+    fits = stored.last_entry_id - run[0].first_entry_id < MAX_BATCH_ENTRIES
     return fits and before.header.is_followed_by(batch.header)

@@ -1,7 +1,7 @@
 """Stores batches, fences, deletions and last adds confirmed, over the logs, the cache layers and the index.
 
 One thread, the sync thread, stages and syncs; checkpoints run behind it; any number of threads read. A put is visible in the
-write cache at once, and durable after the next ``sync``. A reader that meets a row that is not durable waits for it
+write cache at once, and durable after the next ``sync``. A reader that meets a batch that is not durable waits for it
 (``wait_durable``). So nothing is denied that is about to be acked, and nothing is shown that a crash could take back. A fence
 holds once it is staged, and readers count it once it is durable. A deletion hides what came before it once it is staged.
 
@@ -10,8 +10,8 @@ to the operating system without waiting for the disk. Fences and deletions are s
 checkpoint, which syncs everything. Only a crash makes a difference: all that was acked is in the cache or behind it.
 
 *Memory.* Each of the two caches holds at most ``write_cache_bytes`` plus one group commit, whose requests the sync thread's
-queue bounds (``sync_queue_bytes``). So both together hold at most twice the sum of the two settings, plus the rows as estimated
-in write_cache.py.
+queue bounds (``sync_queue_bytes``). So both together hold at most twice the sum of the two settings, plus the objects as
+estimated in write_cache.py.
 
 After a failed write, sync or commit the storage takes nothing more until the bookie is started again (parts.py).
 
@@ -23,7 +23,7 @@ from __future__ import annotations
 import threading
 
 from bk_spark.bookie.index.ledger_index import LedgerIndex, proven_summary
-from bk_spark.bookie.index.rows import BatchRow, ProvenConfirmation, row_of
+from bk_spark.bookie.index.values import ProvenConfirmation, StoredBatch, stored_batch
 from bk_spark.bookie.logs.all_logs import Logs
 from bk_spark.bookie.logs.record import LedgerNote, RecordKind
 from bk_spark.bookie.progress import Progress
@@ -92,7 +92,7 @@ class LedgerStorage(StoredLedgers):
             is_logged = is_large or self._config.journal_write_data
             location = self.logs.append(batch, master_key_hash, sequence) if is_logged else None
             with self._changed:
-                self._layers.active.add(ledger, row_of(batch, sequence, location), batch.header.last_add_confirmed)
+                self._layers.active.add(ledger, stored_batch(batch, sequence, location), batch.header.last_add_confirmed)
         return True
 
     def fence(self, ledger_id: int, master_key_hash: bytes) -> None:
@@ -245,7 +245,7 @@ class LedgerStorage(StoredLedgers):
             self._last_duplicate_at = -1
             return True
         with self._changed:
-            if self._layers.has_rows(ledger_id):
+            if self._layers.has_batches(ledger_id):
                 return True
         with self._index.reading() as index:
             return decided_at is not None and index.mark.next_sequence > decided_at
@@ -271,11 +271,11 @@ class LedgerStorage(StoredLedgers):
         first, last = batch.header.first_entry_id, batch.header.last_entry_id
         if first > max(ledger.highest_cached, ledger.highest_below):
             return Judgement.STORE
-        rows = self.rows(batch.header.ledger_id, first, last).overlapping(first, last)
-        return SecondAdd(batch, is_recovery, self._get_staged).judge(rows)
+        batches = self.batches(batch.header.ledger_id, first, last).overlapping(first, last)
+        return SecondAdd(batch, is_recovery, self._get_staged).judge(batches)
 
-    def _get_staged(self, row: BatchRow) -> EncodedBatch:
-        """The batch of a row that may not be written yet."""
-        if row.batch is None and row.sequence > self._durable_sequence:
+    def _get_staged(self, stored: StoredBatch) -> EncodedBatch:
+        """The bytes of a batch that may not be written yet."""
+        if stored.batch is None and stored.sequence > self._durable_sequence:
             self.write()
-        return self.get(row)
+        return self.get(stored)

@@ -29,8 +29,8 @@ from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.index.generation import IndexGeneration, problem_of_index
 from bk_spark.bookie.index.ledger_index import LedgerIndex, OpenIndex, proven_summary
-from bk_spark.bookie.index.rows import Limbo, ProvenConfirmation, row_of
 from bk_spark.bookie.index.sqlite_index import index_exists, with_way_out
+from bk_spark.bookie.index.values import Limbo, ProvenConfirmation, stored_batch
 from bk_spark.bookie.logs.all_logs import LogsReplay, logs_exist
 from bk_spark.bookie.logs.record import LedgerNote, RecordKind
 from bk_spark.bookie.logs.replay import Damage, ReplayedRecord
@@ -188,8 +188,8 @@ class _Replay:
 
     def _take_batch(self, found: ReplayedRecord, batch: EncodedBatch) -> None:
         ledger = self._ledger(found, batch.header.ledger_id)
-        row = row_of(batch, found.header.sequence, found.location)
-        self._layers.active.add(ledger, row, batch.header.last_add_confirmed)
+        stored = stored_batch(batch, found.header.sequence, found.location)
+        self._layers.active.add(ledger, stored, batch.header.last_add_confirmed)
 
     def _take_note(self, found: ReplayedRecord, note: LedgerNote) -> None:
         ledger, sequence = self._ledger(found, note.ledger_id), found.header.sequence

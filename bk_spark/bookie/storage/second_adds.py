@@ -24,7 +24,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from bk_spark.bookie.index.rows import BatchRow, row_of
+from bk_spark.bookie.index.values import StoredBatch, stored_batch
 from bk_spark.config import DigestType
 from bk_spark.entries.apache_entries import apache_entries, decode_as
 from bk_spark.entries.batch import EncodedBatch, EntryBatch
@@ -40,8 +40,8 @@ _CRC_OF_WHOLE = {DIGEST_BYTES[kind]: digester for kind, digester in _CRCS.items(
 
 Ids: TypeAlias = npt.NDArray[np.int64]
 
-Read = Callable[[BatchRow], EncodedBatch]
-"""The batch of a row, staged or durable. Raises CorruptionError, StorageError."""
+Read = Callable[[StoredBatch], EncodedBatch]
+"""The bytes of a stored batch, staged or durable. Raises CorruptionError, StorageError."""
 
 
 class Judgement(Enum):
@@ -54,45 +54,45 @@ class Judgement(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SecondAdd:
-    """One add, to be judged against the rows whose intervals meet its own."""
+    """One add, to be judged against the stored batches whose intervals meet its own."""
 
     batch: EncodedBatch
     is_recovery: bool
     read: Read
 
-    def judge(self, rows: Sequence[BatchRow]) -> Judgement:
+    def judge(self, batches: Sequence[StoredBatch]) -> Judgement:
         """Raises CorruptionError or StorageError if a writer's add meets a damaged copy of what may be another entry."""
-        newest_first = sorted(rows, key=lambda row: row.sequence, reverse=True)
+        newest_first = sorted(batches, key=lambda stored: stored.sequence, reverse=True)
         has_digests = self.batch.header.digest_type not in (None, DigestType.DUMMY)
-        if has_digests and newest_first and newest_first[0].identity == row_of(self.batch, 0, None).identity:
+        if has_digests and newest_first and newest_first[0].identity == stored_batch(self.batch, 0, None).identity:
             return Judgement.STORED if self._is_readable(newest_first[0]) else Judgement.STORE
         return self._of_entries(newest_first)
 
-    def _is_readable(self, row: BatchRow) -> bool:
+    def _is_readable(self, stored: StoredBatch) -> bool:
         try:
-            return bool(self.read(row))
+            return bool(self.read(stored))
         except (CorruptionError, StorageError):
             return False
 
-    def _of_entries(self, newest_first: Sequence[BatchRow]) -> Judgement:
-        """Compare each id with the newest row that holds it."""
+    def _of_entries(self, newest_first: Sequence[StoredBatch]) -> Judgement:
+        """Compare each id with the newest stored batch that holds it."""
         header = self.batch.header
         left = header.pattern.ids(header.first_entry_id, header.last_entry_id)
         is_same = True
-        for row in newest_first:
-            held = (left >= row.first_entry_id) & (left <= row.last_entry_id) & row.pattern.mask(left)
+        for stored in newest_first:
+            held = (left >= stored.first_entry_id) & (left <= stored.last_entry_id) & stored.pattern.mask(left)
             if held.any():
                 ids, left = left[held], left[~held]
-                found = self._compare(row, ids)
+                found = self._compare(stored, ids)
                 if found is Judgement.OTHER:
                     return Judgement.OTHER
                 is_same &= found is Judgement.STORED
         return Judgement.STORED if is_same and not len(left) else Judgement.STORE
 
-    def _compare(self, row: BatchRow, ids: Ids) -> Judgement:
-        """What is found of the entries ``ids``, whose newest copies are all in ``row``."""
+    def _compare(self, newest: StoredBatch, ids: Ids) -> Judgement:
+        """What is found of the entries ``ids``, whose newest copies are all in ``newest``."""
         try:
-            copies = self.read(row)
+            copies = self.read(newest)
         except (CorruptionError, StorageError):
             if self.is_recovery:
                 return Judgement.STORE

@@ -1,8 +1,8 @@
-"""The part of a bookie's storage for any thread: facts, rows and batches of ledgers, and the upkeep of the index.
+"""The part of a bookie's storage for any thread: facts and batches of ledgers, and the upkeep of the index.
 
-A row is first in the active cache, then in the frozen one, then in the index. Each move puts it into the next place before it
-leaves the last one, and readers look in this order, so they never miss it. Rows below the sequence of a ledger's deletion are
-hidden everywhere.
+A stored batch is first in the active cache, then in the frozen one, then in the index. Each move puts it into the next place
+before it leaves the last one, and readers look in this order, so they never miss it. Batches below the sequence of a ledger's
+deletion are hidden everywhere.
 
 Ref: docs/rules.md, storage rules 1, 3, 4, 5 and 14.
 """
@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bk_spark.bookie.index.look_up import RowWindow
-from bk_spark.bookie.index.rows import BatchRow, LedgerSummary, Limbo, ProvenConfirmation, row_of
+from bk_spark.bookie.index.look_up import BatchWindow
+from bk_spark.bookie.index.values import LedgerSummary, Limbo, ProvenConfirmation, StoredBatch, stored_batch
 from bk_spark.bookie.logs.log_file import LogFile
-from bk_spark.bookie.logs.mark import EntryLogRow
+from bk_spark.bookie.logs.mark import KnownEntryLog
 from bk_spark.bookie.logs.writer import EntryLocation
 from bk_spark.bookie.storage.parts import StorageParts
 from bk_spark.bookie.storage.write_cache import CachedLedger, from_summary
@@ -92,8 +92,8 @@ class StoredLedgers:
         with self._index.reading() as index:
             return index.proven(ledger_id)
 
-    def rows(self, ledger_id: int, first: int, last: int) -> RowWindow:
-        """All rows of a ledger that may now hold ids from ``first`` to ``last``, inclusive."""
+    def batches(self, ledger_id: int, first: int, last: int) -> BatchWindow:
+        """All stored batches of a ledger that may now hold ids from ``first`` to ``last``, inclusive."""
         with self._changed:
             cached = self._layers.ledger(ledger_id)
             snapshot = self._layers.overlapping(ledger_id, first, last)
@@ -101,38 +101,38 @@ class StoredLedgers:
             summary = index.summary(ledger_id)
         deleted_at = max(0 if cached is None else cached.deleted_at, 0 if summary is None else summary.deleted_at)
 
-        def fetch(after: tuple[int, int], limit: int) -> list[BatchRow]:
+        def fetch(after: tuple[int, int], limit: int) -> list[StoredBatch]:
             with self._index.reading() as index:
-                return index.rows(ledger_id, after, limit)
+                return index.batches(ledger_id, after, limit)
 
-        return RowWindow(snapshot, fetch, first, 0 if summary is None else summary.max_span, deleted_at)
+        return BatchWindow(snapshot, fetch, first, 0 if summary is None else summary.max_span, deleted_at)
 
-    def get(self, row: BatchRow) -> EncodedBatch:
-        """The batch of a durable row. Raises CorruptionError if it is not what the row says, StorageError.
+    def get(self, stored: StoredBatch) -> EncodedBatch:
+        """The bytes of a durable batch. Raises CorruptionError if they are not what ``stored`` says, StorageError.
 
-        If the entry log is gone, it may have been compacted since the row was found. Then the row is looked up once more.
+        If the entry log is gone, it may have been compacted since the batch was found. Then the batch is looked up once more.
         """
-        if row.batch is not None:
-            return row.batch
+        if stored.batch is not None:
+            return stored.batch
         try:
-            return self._read(row)
+            return self._read(stored)
         except MissingLogError:
-            moved = self.row(row.ledger_id, row.first_entry_id, row.sequence)
-            if moved is None or moved.location == row.location:
+            moved = self.find(stored.ledger_id, stored.first_entry_id, stored.sequence)
+            if moved is None or moved.location == stored.location:
                 raise
             return self._read(moved)
 
-    def is_durable(self, row: BatchRow) -> bool:
-        """Whether a row survives a crash by now."""
+    def is_durable(self, stored: StoredBatch) -> bool:
+        """Whether a batch survives a crash by now."""
         with self._changed:
-            return row.sequence <= self._durable_sequence
+            return stored.sequence <= self._durable_sequence
 
-    def wait_durable(self, row: BatchRow) -> bool:
-        """Wait for the sync of a staged row. False if the sync failed or did not end in time: then nothing is known."""
+    def wait_durable(self, stored: StoredBatch) -> bool:
+        """Wait for the sync of a staged batch. False if the sync failed or did not end in time: then nothing is known."""
         wait_s = self._durable_wait_s
         with self._changed:
-            self._changed.wait_for(lambda: row.sequence <= self._durable_sequence or self._gate.failure is not None, wait_s)
-            return row.sequence <= self._durable_sequence
+            self._changed.wait_for(lambda: stored.sequence <= self._durable_sequence or self._gate.failure is not None, wait_s)
+            return stored.sequence <= self._durable_sequence
 
     def verify_missing(self, ledger_id: int, entry_id: int | None = None) -> None:
         """Prove that an entry, or the ledger if that is None, is missing. Call it before every denial.
@@ -176,17 +176,17 @@ class StoredLedgers:
         with self._index.reading() as index:
             return index.mark.next_sequence >= sequence
 
-    def entry_logs(self) -> list[EntryLogRow]:
+    def entry_logs(self) -> list[KnownEntryLog]:
         with self._index.reading() as index:
             return index.entry_logs()
 
-    def row(self, ledger_id: int, first: int, sequence: int) -> BatchRow | None:
+    def find(self, ledger_id: int, first: int, sequence: int) -> StoredBatch | None:
         with self._index.reading() as index:
-            return index.row(ledger_id, first, sequence)
+            return index.find(ledger_id, first, sequence)
 
-    def rows_from(self, after: tuple[int, int, int], limit: int) -> list[BatchRow]:
+    def batches_from(self, after: tuple[int, int, int], limit: int) -> list[StoredBatch]:
         with self._index.reading() as index:
-            return index.rows_from(after, limit)
+            return index.batches_from(after, limit)
 
     def check_index(self) -> Iterator[int]:
         """Verify all of the index. Each step yields how many rows it read. Raises CorruptionError."""
@@ -199,7 +199,7 @@ class StoredLedgers:
                 return
             yield rows
 
-    def move(self, moves: Sequence[tuple[BatchRow, EntryLocation]], files: Sequence[LogFile], emptied: int) -> bool:
+    def move(self, moves: Sequence[tuple[StoredBatch, EntryLocation]], files: Sequence[LogFile], emptied: int) -> bool:
         with self._index.changing() as index:
             return index.move(moves, files, emptied)
 
@@ -207,9 +207,9 @@ class StoredLedgers:
         with self._index.changing() as index:
             index.forget_log(file_id)
 
-    def remove_rows(self, rows: Sequence[BatchRow]) -> None:
+    def remove_batches(self, batches: Sequence[StoredBatch]) -> None:
         with self._index.changing() as index:
-            index.remove_rows(rows)
+            index.remove_batches(batches)
 
     def purge(self, ledger_ids: Sequence[int]) -> None:
         """Forget those of the ledgers that are only tombstones, and got nothing since the last checkpoint."""
@@ -243,10 +243,10 @@ class StoredLedgers:
         highest = max(ledger.highest_below, ledger.highest_cached)
         return LedgerFacts(ledger.master_key_hash, ledger.last_add_confirmed, *fence, highest, *deletion)
 
-    def _read(self, row: BatchRow) -> EncodedBatch:
-        assert row.location is not None
-        header, batch = self.logs.read(row.location)
-        if row_of(batch, header.sequence, row.location) != row:
-            where = f"entry log {row.location.file_id} at byte {row.location.offset}"
+    def _read(self, stored: StoredBatch) -> EncodedBatch:
+        assert stored.location is not None
+        header, batch = self.logs.read(stored.location)
+        if stored_batch(batch, header.sequence, stored.location) != stored:
+            where = f"entry log {stored.location.file_id} at byte {stored.location.offset}"
             raise CorruptionError(where, f"it holds another batch than the index says, {batch.header}")
         return batch

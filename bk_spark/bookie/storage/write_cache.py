@@ -1,13 +1,13 @@
-"""The write cache: what is not in the index yet. Rows since the mark, small adds with their bodies, and facts about ledgers.
+"""The write cache: what is not in the index yet. Batches since the mark, small adds with their bodies, and facts about ledgers.
 
 There are two layers. Adds go into the *active* cache. A checkpoint *freezes* it, puts an empty one in its place, and drops the
 frozen one when all of it is in the index. When a ledger enters the active cache, it takes over what the frozen cache, or else
-the index, knows of it. So the uppermost layer that has a ledger knows everything about it except its rows.
+the index, knows of it. So the uppermost layer that has a ledger knows everything about it except its batches.
 
 A deletion stays as a *tombstone*: the sequence of its record. Everything with a lower sequence is gone, in every layer and in
 whatever order records come. What recovery adds after the deletion stays.
 
-Sizes in memory are estimates: bodies, plus ROW_OVERHEAD_BYTES for each row and each ledger. There are no locks here:
+Sizes in memory are estimates: bodies, plus BATCH_OVERHEAD_BYTES for each batch and each ledger. There are no locks here:
 LedgerStorage shares the layers between the sync thread, the checkpoint's and the readers, and holds a lock.
 
 Ref: docs/rules.md, "Order of syncs", protocol rule 36, storage rules 1 and 14.
@@ -19,21 +19,21 @@ from bisect import bisect_right, insort
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field, replace
 
-from bk_spark.bookie.index.rows import BatchRow, LedgerSummary, ProvenConfirmation
+from bk_spark.bookie.index.values import LedgerSummary, ProvenConfirmation, StoredBatch
 from bk_spark.entries.batch import NO_ENTRY
 
-ROW_OVERHEAD_BYTES = 1024
-"""The Python objects of a row and its header take about 500 bytes, and as much again while a checkpoint writes the row's place.
-Those of a ledger take about the same."""
+BATCH_OVERHEAD_BYTES = 1024
+"""The Python objects of a stored batch and its header take about 500 bytes, and as much again while a checkpoint writes its
+place. Those of a ledger take about the same."""
 
 
-def _order(row: BatchRow) -> tuple[int, int]:
-    return row.first_entry_id, row.sequence
+def _order(stored: StoredBatch) -> tuple[int, int]:
+    return stored.first_entry_id, stored.sequence
 
 
 @dataclass(slots=True)
 class CachedLedger:
-    """All that is known of a ledger as a whole, and its rows in this cache, sorted by first entry id and sequence."""
+    """All that is known of a ledger as a whole, and its stored batches in this cache, sorted by first entry id and sequence."""
 
     master_key_hash: bytes
     highest_below: int = NO_ENTRY
@@ -43,7 +43,7 @@ class CachedLedger:
     fenced_at: int | None = None
     """The sequence of the record that fenced the ledger, 0 if the index has the fence, None if the ledger is not fenced."""
     deleted_at: int = 0
-    """The sequence of the last deletion, 0 if there was none. Rows with lower sequences are gone."""
+    """The sequence of the last deletion, 0 if there was none. Stored batches with lower sequences are gone."""
     deleted_ms: int = 0
     is_deleted: bool = False
     """Nothing came after the deletion."""
@@ -53,19 +53,19 @@ class CachedLedger:
     """The layers below do not know of the deletion."""
     has_chosen_id: bool = False
     """Its creator chose the id, so that it says nothing of the ids that the metadata store gives out."""
-    rows: list[BatchRow] = field(default_factory=list)
+    batches: list[StoredBatch] = field(default_factory=list)
     max_span: int = 0
 
-    def add(self, row: BatchRow, last_add_confirmed: int) -> None:
-        """Does nothing if a deletion has removed the row."""
-        if row.sequence < self.deleted_at:
+    def add(self, stored: StoredBatch, last_add_confirmed: int) -> None:
+        """Does nothing if a deletion has removed it."""
+        if stored.sequence < self.deleted_at:
             return
-        if not self.rows or _order(self.rows[-1]) < _order(row):
-            self.rows.append(row)
+        if not self.batches or _order(self.batches[-1]) < _order(stored):
+            self.batches.append(stored)
         else:
-            insort(self.rows, row, key=_order)
-        self.max_span = max(self.max_span, row.span)
-        self.highest_cached = max(self.highest_cached, row.last_entry_id)
+            insort(self.batches, stored, key=_order)
+        self.max_span = max(self.max_span, stored.span)
+        self.highest_cached = max(self.highest_cached, stored.last_entry_id)
         self.is_deleted = False
         self.confirm(last_add_confirmed)
 
@@ -84,19 +84,19 @@ class CachedLedger:
             self.fenced_at = sequence
 
     def delete(self, sequence: int, deleted_ms: int) -> None:
-        """Fence the ledger, and drop its rows below ``sequence``."""
+        """Fence the ledger, and drop its batches below ``sequence``."""
         self.fence(sequence)
         if sequence > self.deleted_at:
             self.deleted_at, self.deleted_ms, self.is_deletion_new = sequence, deleted_ms, True
-            self.rows = [row for row in self.rows if row.sequence > sequence]
+            self.batches = [stored for stored in self.batches if stored.sequence > sequence]
             self.proven = None
-            self.is_deleted = not self.rows
+            self.is_deleted = not self.batches
 
-    def overlapping(self, first: int, last: int) -> list[BatchRow]:
-        """The rows with intervals that meet ``first`` to ``last``, inclusive."""
-        start = bisect_right(self.rows, (first - self.max_span, 0), key=_order)
-        end = bisect_right(self.rows, (last + 1, 0), key=_order)
-        return [row for row in self.rows[start:end] if row.last_entry_id >= first]
+    def overlapping(self, first: int, last: int) -> list[StoredBatch]:
+        """The stored batches with intervals that meet ``first`` to ``last``, inclusive."""
+        start = bisect_right(self.batches, (first - self.max_span, 0), key=_order)
+        end = bisect_right(self.batches, (last + 1, 0), key=_order)
+        return [stored for stored in self.batches[start:end] if stored.last_entry_id >= first]
 
 
 class WriteCache:
@@ -117,16 +117,16 @@ class WriteCache:
         """Take in a ledger that is not here."""
         self._ledgers[ledger_id] = ledger
         self.highest_ledger_id = max(self.highest_ledger_id, ledger_id)
-        self.size_bytes += ROW_OVERHEAD_BYTES
+        self.size_bytes += BATCH_OVERHEAD_BYTES
         return ledger
 
     def highest_issued_id(self, others: Collection[int]) -> int:
         """Without ledgers whose creators chose their ids, and without ``others``; -1 if no ledger is left."""
         return max((one for one, ledger in self._ledgers.items() if not ledger.has_chosen_id and one not in others), default=-1)
 
-    def add(self, ledger: CachedLedger, row: BatchRow, last_add_confirmed: int) -> None:
-        ledger.add(row, last_add_confirmed)
-        self.size_bytes += ROW_OVERHEAD_BYTES + (len(row.batch.body) if row.batch is not None else 0)
+    def add(self, ledger: CachedLedger, stored: StoredBatch, last_add_confirmed: int) -> None:
+        ledger.add(stored, last_add_confirmed)
+        self.size_bytes += BATCH_OVERHEAD_BYTES + (len(stored.batch.body) if stored.batch is not None else 0)
 
     def ledgers(self) -> Iterator[tuple[int, CachedLedger]]:
         """By ledger id."""
@@ -151,7 +151,8 @@ class CacheLayers:
         self.frozen = None
 
     def ledger(self, ledger_id: int) -> CachedLedger | None:
-        """The uppermost layer's ledger, which knows everything but older rows. None if only the index may know the ledger."""
+        """The uppermost layer's ledger, which knows everything but older batches. None if only the index may know the
+        ledger."""
         found = self.active.ledger(ledger_id)
         return found if found is not None or self.frozen is None else self.frozen.ledger(ledger_id)
 
@@ -163,7 +164,7 @@ class CacheLayers:
         frozen = None if self.frozen is None else self.frozen.ledger(ledger_id)
         if frozen is not None:
             highest = max(frozen.highest_below, frozen.highest_cached)
-            ledger = replace(frozen, highest_below=highest, highest_cached=NO_ENTRY, rows=[], max_span=0)
+            ledger = replace(frozen, highest_below=highest, highest_cached=NO_ENTRY, batches=[], max_span=0)
             ledger.is_deletion_new, ledger.proven = False, None  # the frozen cache tells both
         else:
             ledger = from_summary(indexed) or CachedLedger(master_key_hash)
@@ -177,15 +178,15 @@ class CacheLayers:
         """As WriteCache's, of both caches."""
         return max(layer.highest_issued_id(others) for layer in (self.active, self.frozen or self.active))
 
-    def has_rows(self, ledger_id: int) -> bool:
+    def has_batches(self, ledger_id: int) -> bool:
         """Whether a batch of the ledger is not in the index yet."""
-        return any(ledger.rows for ledger in self._cached(ledger_id))
+        return any(ledger.batches for ledger in self._cached(ledger_id))
 
-    def overlapping(self, ledger_id: int, first: int, last: int) -> list[BatchRow]:
-        """The rows of both caches with intervals that meet ``first`` to ``last``, inclusive, by first entry id."""
+    def overlapping(self, ledger_id: int, first: int, last: int) -> list[StoredBatch]:
+        """The stored batches of both caches with intervals that meet ``first`` to ``last``, inclusive, by first entry id."""
         ledgers = self._cached(ledger_id)
-        rows = [row for ledger in ledgers for row in ledger.overlapping(first, last)]
-        return rows if len(ledgers) < 2 else sorted(rows, key=_order)
+        batches = [stored for ledger in ledgers for stored in ledger.overlapping(first, last)]
+        return batches if len(ledgers) < 2 else sorted(batches, key=_order)
 
     def proven(self, ledger_id: int) -> ProvenConfirmation | None:
         """What the caches have of it."""
@@ -197,7 +198,7 @@ class CacheLayers:
 
 
 def from_summary(summary: LedgerSummary | None) -> CachedLedger | None:
-    """A ledger as the index knows it, without rows."""
+    """A ledger as the index knows it, without stored batches."""
     if summary is None:
         return None
     return CachedLedger(

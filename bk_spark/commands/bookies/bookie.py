@@ -132,7 +132,7 @@ def _rebuild_index(args: argparse.Namespace) -> None:
     ]
     if skipped:
         print_records(skipped, ["skipped", "offset", "end", "problem"], as_json=args.json)
-    totals = {"files": report.files, "rows": report.rows, "journal_records": report.journal_records}
+    totals = {"files": report.files, "rows": report.batches, "journal_records": report.journal_records}
     print_record({**totals, "skipped_places": len(skipped)}, as_json=args.json)
     say("the next start is in limbo until what may be missing was read from the other replicas")
 

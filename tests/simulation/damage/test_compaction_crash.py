@@ -45,12 +45,12 @@ def _crash_points(bookie: CollectedBookie, threshold: float) -> list[SimulatedDi
     return points
 
 
-@pytest.mark.parametrize("step_rows", [2, 100])
+@pytest.mark.parametrize("step_batches", [2, 100])
 def test_a_crash_at_any_call_of_the_disk_loses_nothing_and_the_next_pass_ends_the_work(
-    monkeypatch: pytest.MonkeyPatch, step_rows: int
+    monkeypatch: pytest.MonkeyPatch, step_batches: int
 ) -> None:
     """Step by step or as a whole: after each crash everything live is read, nothing deleted returns, no file is left over."""
-    monkeypatch.setattr(compaction, "STEP_ROWS", step_rows)
+    monkeypatch.setattr(compaction, "STEP_BATCHES", step_batches)
     bookie = _filled()
     points = _crash_points(bookie, 0.8)
     assert len(points) > 30
@@ -71,7 +71,7 @@ def test_a_crash_at_any_call_of_the_disk_loses_nothing_and_the_next_pass_ends_th
 
 
 def test_a_kill_at_any_call_of_the_disk_and_another_in_the_pass_after_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "STEP_ROWS", 2)
+    monkeypatch.setattr(compaction, "STEP_BATCHES", 2)
     for calls in range(1, 200, 1 if IS_SOAK else 9):
         bookie = _filled()
         for again in (calls, 7, 3):

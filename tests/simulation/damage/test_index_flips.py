@@ -16,14 +16,14 @@ import pytest
 
 from bk_spark.bookie.disk import REAL_DISK
 from bk_spark.bookie.index.ledger_index import LedgerChange
-from bk_spark.bookie.index.rows import Limbo
 from bk_spark.bookie.index.sqlite_index import GENERATION_FILE, INDEX_FILE, open_index
+from bk_spark.bookie.index.values import Limbo
 from bk_spark.bookie.logs.log_file import FilePosition
 from bk_spark.bookie.logs.mark import LogMark
 from bk_spark.bookie.logs.writer import EntryLocation
 from bk_spark.errors import BookKeeperError
 from bk_spark.quorum import IdPattern
-from tests.unit.bookie.index.index_model import KEY, Answers, IndexModel, log, row
+from tests.unit.bookie.index.index_model import KEY, Answers, IndexModel, log, stored
 
 PAGE_BYTES = 4096
 LEDGERS = (1, 2, 3, 4, 5, 6, 40, 41, 1 << 20)
@@ -37,13 +37,16 @@ def _fill(*targets) -> None:
     changes = [LedgerChange(one, KEY, 7, [], is_fenced=one % 2 == 0) for one in range(5, 40)]
     changes.append(LedgerChange(1 << 20, KEY, 3, []))
     for ledger_id in (1, 2, 3, 40):
-        rows = [
-            row(ledger_id, first, first + 4, ledger_id * 1_000 + first, file_id=1 + first % 2) for first in range(0, 900, 3)
+        batches = [
+            stored(ledger_id, first, first + 4, ledger_id * 1_000 + first, file_id=1 + first % 2) for first in range(0, 900, 3)
         ]
-        rows += [row(ledger_id, 65_530, 65_600, 4_000 + ledger_id), row(ledger_id, 1 << 24, (1 << 24) + 9, 4_100 + ledger_id)]
-        rows.append(row(ledger_id, 30, 900, 4_200 + ledger_id, IdPattern(3, 2, 1)))
-        changes.append(LedgerChange(ledger_id, KEY, 40, rows, is_fenced=ledger_id == 2))
-    moved = [one for one in changes[-1].rows if one.location.file_id == 2]
+        batches += [
+            stored(ledger_id, 65_530, 65_600, 4_000 + ledger_id),
+            stored(ledger_id, 1 << 24, (1 << 24) + 9, 4_100 + ledger_id),
+        ]
+        batches.append(stored(ledger_id, 30, 900, 4_200 + ledger_id, IdPattern(3, 2, 1)))
+        changes.append(LedgerChange(ledger_id, KEY, 40, batches, is_fenced=ledger_id == 2))
+    moved = [one for one in changes[-1].batches if one.location.file_id == 2]
     for target in targets:
         target.commit(changes[:20], mark, [log(1), log(2, is_sealed=True)])
         target.commit(changes[20:], mark, [log(1)])
@@ -116,7 +119,7 @@ def test_a_bit_that_flips_under_an_open_index_makes_no_answer_wrong(answers, tmp
 
 
 def test_a_page_in_the_place_of_another_makes_no_answer_wrong(answers, tmp_path, samples):
-    """As a disk leaves it that wrote to the wrong place: every checksum is right, the order of the rows is not."""
+    """As a disk leaves it that wrote to the wrong place: every checksum is right, the order of the stored batches is not."""
     path, generation = tmp_path / INDEX_FILE, (tmp_path / GENERATION_FILE).read_bytes()
     data = path.read_bytes()
     chosen = random.Random(2)
@@ -130,8 +133,8 @@ def test_a_page_in_the_place_of_another_makes_no_answer_wrong(answers, tmp_path,
 def test_a_bit_that_flips_in_the_rollback_journal_makes_no_answer_wrong(answers, tmp_path, samples):
     """A process was killed in a commit whose pages had reached the file: the start is to undo them, and cannot undo all."""
     left = tmp_path / "left"
-    rows = [row(one, 5_000 + first, 5_000 + first, 6_000 + first) for one in (1, 6) for first in range(600)]
-    changes = [LedgerChange(one, KEY, 40, [added for added in rows if added.ledger_id == one]) for one in (1, 6)]
+    batches = [stored(one, 5_000 + first, 5_000 + first, 6_000 + first) for one in (1, 6) for first in range(600)]
+    changes = [LedgerChange(one, KEY, 40, [added for added in batches if added.ledger_id == one]) for one in (1, 6)]
 
     def killed():
         yield from changes
@@ -143,7 +146,7 @@ def test_a_bit_that_flips_in_the_rollback_journal_makes_no_answer_wrong(answers,
     with contextlib.suppress(InterruptedError):
         index.commit(killed(), LogMark(next_sequence=9_000))
     index.close()
-    answers.accept(rows)
+    answers.accept(batches)
     caught = 0
     files = {path: path.read_bytes() for path in left.iterdir()}
     journal = left / f"{INDEX_FILE}-journal"

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bk_spark.bookie.index.ledger_index import LedgerChange
-from bk_spark.bookie.index.rows import Limbo
+from bk_spark.bookie.index.values import Limbo
 from bk_spark.bookie.logs.log_file import FilePosition
 from bk_spark.bookie.logs.mark import LogMark, LogState
 from bk_spark.bookie.logs.writer import EntryLocation
@@ -21,7 +21,7 @@ from bk_spark.quorum import DENSE, IdPattern
 from tests.budget import examples
 from tests.simulation.world.simulated_disk import MachineStops, SimulatedDisk
 from tests.simulation.world.simulated_index import open_simulated_index
-from tests.unit.bookie.index.index_model import KEY, IndexModel, log, row
+from tests.unit.bookie.index.index_model import KEY, IndexModel, log, stored
 
 LEDGERS = (1, 2, 17, 1 << 21)
 """1, 2 and 2^21 + 1 share a bucket."""
@@ -69,24 +69,26 @@ class Run:
         for ledger_id, first, span, pattern in batches:
             self.sequence += 1
             change = changes.setdefault(ledger_id, LedgerChange(ledger_id, KEY, first, []))
-            change.rows.append(row(ledger_id, first, first + span - 1, self.sequence, pattern, self.file_id))
+            change.batches.append(stored(ledger_id, first, first + span - 1, self.sequence, pattern, self.file_id))
         mark = LogMark(self.sequence + 1, 3, 1, (FilePosition(2, 50),), (FilePosition(1, 9), FilePosition(2, self.sequence)))
         self.both("commit", list(changes.values()), mark, [log(self.file_id, size=self.sequence)])
 
     def delete(self, ledger_id, is_revived) -> None:
-        """Deleted, with a row before and, perhaps, one behind it."""
-        rows = [row(ledger_id, 3, 9, self.sequence + step, file_id=self.file_id) for step in ((1, 3) if is_revived else (1,))]
-        change = LedgerChange(ledger_id, KEY, 4, rows, deleted_at=self.sequence + 2, deleted_ms=1_000 + self.sequence)
+        """Deleted, with a stored batch before and, perhaps, one behind it."""
+        batches = [
+            stored(ledger_id, 3, 9, self.sequence + step, file_id=self.file_id) for step in ((1, 3) if is_revived else (1,))
+        ]
+        change = LedgerChange(ledger_id, KEY, 4, batches, deleted_at=self.sequence + 2, deleted_ms=1_000 + self.sequence)
         self.sequence += 3
         self.both("commit", [change], replace(self.model.mark, next_sequence=self.sequence + 1), [log(self.file_id)])
 
     def move(self, count, is_outdated) -> None:
-        """Compact the current log, all of it or the first rows, some of which have moved meanwhile."""
+        """Compact the current log, all of it or the first stored batches, some of which have moved meanwhile."""
         old, new = self.file_id, self.file_id + 1
         self.file_id += 2
         self.both("commit", [], self.model.mark, [log(old, is_sealed=True)])
-        rows = [one for one in self.model.rows.values() if one.location.file_id == old][: count or None]
-        moves = [(one, EntryLocation(new, 4096 + place, one.location.length)) for place, one in enumerate(rows)]
+        batches = [one for one in self.model.batches.values() if one.location.file_id == old][: count or None]
+        moves = [(one, EntryLocation(new, 4096 + place, one.location.length)) for place, one in enumerate(batches)]
         if is_outdated and moves:
             stale = replace(moves[0][0], location=EntryLocation(old, 1, 200))
             moves[0] = (stale, moves[0][1])
@@ -97,8 +99,8 @@ class Run:
         self.model.mark = replace(self.model.mark, next_entry_log_id=max(self.model.mark.next_entry_log_id, new + 1))
 
     def remove(self, count) -> None:
-        rows = list(self.model.rows.values())[:count]
-        self.both("remove_rows", [*rows, row(9, 9, 9, 9)])
+        batches = list(self.model.batches.values())[:count]
+        self.both("remove_batches", [*batches, stored(9, 9, 9, 9)])
 
     def purge(self, ledger_ids) -> None:
         self.both("purge", sorted(ledger_ids))
@@ -112,7 +114,7 @@ class Run:
 
     def check(self) -> None:
         entries = {(ledger_id, 0) for ledger_id in LEDGERS}
-        for one in self.model.rows.values():
+        for one in self.model.batches.values():
             for entry_id in (one.first_entry_id - 1, one.first_entry_id + 1, one.last_entry_id, one.last_entry_id + 1):
                 entries.add((one.ledger_id, max(0, entry_id)))
         self.model.check(self.index, sorted(entries), (*LEDGERS, 3))
@@ -171,7 +173,7 @@ def test_a_crash_leaves_an_operation_done_or_not_done(step):
 
 def _state(index):
     logs = [(one.file_id, one.state, one.live_bytes) for one in index.entry_logs()]
-    return index.rows_from((-1, 0, 0), 999), index.summaries(-1, 999), logs, index.mark, index.limbo
+    return index.batches_from((-1, 0, 0), 999), index.summaries(-1, 999), logs, index.mark, index.limbo
 
 
 def _states_of(history, step):
@@ -180,7 +182,7 @@ def _states_of(history, step):
     for name, *arguments in history[:step]:
         getattr(run, name)(*arguments)
     found = [_state(run.index)]
-    for method in ("commit", "move", "forget_log", "remove_rows", "purge", "set_limbo"):
+    for method in ("commit", "move", "forget_log", "remove_batches", "purge", "set_limbo"):
         _record(run.index, method, found)
     name, *arguments = history[step]
     getattr(run, name)(*arguments)

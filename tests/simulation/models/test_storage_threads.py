@@ -96,7 +96,7 @@ def test_nothing_acked_is_missed_and_nothing_deleted_is_seen_while_everything_mo
             assert harness.read(chosen.choice(gone), 0, 0)[1].status is Status.NO_SUCH_LEDGER
 
     storage = harness.bookie.storage
-    local = LocalLedgers(storage, lambda *_: False, lambda: 1 << 40, lambda rows: pytest.fail(f"damaged: {rows}"))
+    local = LocalLedgers(storage, lambda *_: False, lambda: 1 << 40, lambda batches: pytest.fail(f"damaged: {batches}"))
     compaction = Compaction(local, RateLimiter(1 << 40, lambda: 0.0, lambda _: None))
     freed = []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bk_spark.bookie.admission import ORDERED, Admission
-from bk_spark.bookie.index.rows import MAX_UNSETTLED, Limbo
+from bk_spark.bookie.index.values import MAX_UNSETTLED, Limbo
 from bk_spark.entries.digest import master_key
 from bk_spark.errors import StorageError
 from bk_spark.wire.messages import Status
@@ -111,20 +111,20 @@ def test_an_emptied_disk_under_a_watermark_denies_nothing(harness):
 def test_what_was_looked_up_in_limbo_stays_unknown_though_the_ledger_is_settled_meanwhile(bookie):
     """The last look, the one before an answer that denies, is older than the copy that ended the limbo."""
     storage = bookie.bookie.storage
-    request_rows = storage.rows
+    request_batches = storage.batches
 
     def first_look(*args):
-        storage.rows = last_look
-        return request_rows(*args)
+        storage.batches = last_look
+        return request_batches(*args)
 
     def last_look(*args):
-        window = request_rows(*args)
-        storage.rows = request_rows
+        window = request_batches(*args)
+        storage.batches = request_batches
         bookie.add(1, 5, 9, recovery=True)
         bookie.bookie.admission.settle(1)
         return window
 
-    storage.rows = first_look
+    storage.batches = first_look
     found, end = bookie.payloads(1, 0, 9)
     assert (sorted(found), end.status) == ([0, 1, 2, 3, 4], Status.UNKNOWN)
 

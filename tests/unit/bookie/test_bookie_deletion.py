@@ -32,10 +32,10 @@ def _assert_gone(harness, ledger_id):
 
 
 def _indexed(harness, ledger_id):
-    """The rows and the summary that the index has of a ledger."""
+    """The stored batches and the summary that the index has of a ledger."""
     (summary,) = [one for one in harness.bookie.storage.ledgers(-1, 100) if one.ledger_id == ledger_id]
-    rows = [one for one in harness.bookie.storage.rows_from((-1, -1, -1), 100) if one.ledger_id == ledger_id]
-    return rows, summary
+    batches = [one for one in harness.bookie.storage.batches_from((-1, -1, -1), 100) if one.ledger_id == ledger_id]
+    return batches, summary
 
 
 @ENDS
@@ -80,8 +80,8 @@ def test_the_next_checkpoint_removes_the_rows_and_keeps_the_tombstone(harness, s
     assert _indexed(harness, 1)[0]
     harness.delete(1, 77)
     harness.bookie.storage.checkpoint()
-    rows, summary = _indexed(harness, 1)
-    assert rows == []
+    batches, summary = _indexed(harness, 1)
+    assert batches == []
     assert (summary.is_fenced, summary.is_deleted, summary.deleted_ms) == (True, True, 77)
     assert summary.deleted_at > 0
 

@@ -64,7 +64,7 @@ class Readers:
         self.requests = requests
         self._frame_bytes = frame_bytes
         bookie = requests.bookie
-        self.whole = WholeReads(bookie.storage, bookie.admission, lambda rows: bookie.report_damage(rows))
+        self.whole = WholeReads(bookie.storage, bookie.admission, lambda batches: bookie.report_damage(batches))
         self._loop = asyncio.get_running_loop()
         self.full: set[Connection] = set()
         """The connections whose clients must take answers first."""

@@ -23,7 +23,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from bk_spark import BookKeeper
 from bk_spark.bookie.admission import ORDERED
-from bk_spark.bookie.index.rows import Limbo
+from bk_spark.bookie.index.values import Limbo
 from bk_spark.bookie.process.monitoring import STARTS, STOPS, MeasuredDisk, Monitoring, kind_of
 from bk_spark.bookie.progress import Progress
 from bk_spark.cli import main

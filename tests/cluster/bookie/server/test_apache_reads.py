@@ -215,7 +215,7 @@ def test_the_list_of_entries_of_a_long_striped_ledger_is_one_group(apache: Apach
 def test_thousands_of_single_adds_are_few_rows_of_the_index(apache: ApacheServed, v2: Version2, ids: list[int]) -> None:
     add_all(v2, 1, ids)
     apache.checkpoint()
-    assert len(list(apache.harness.bookie.storage.rows(1, 0, 2999).overlapping(0, 2999))) <= 4
+    assert len(list(apache.harness.bookie.storage.batches(1, 0, 2999).overlapping(0, 2999))) <= 4
     apache.restart("kill")
     again = apache.version_2()
     for one in (0, 1, 2, 1500, 1501, 1502, 2997, 2998, 2999):

@@ -1,4 +1,5 @@
-"""What is denied rests on a whole index: a lost row is damage, never "no". Ref: docs/rules.md, storage rule 3, situation 61."""
+"""What is denied rests on a whole index: a lost stored batch is damage, never "no". Ref: docs/rules.md, storage rule 3,
+situation 61."""
 
 from __future__ import annotations
 
@@ -70,8 +71,8 @@ def test_a_summary_from_before_the_fence_is_not_believed(harness):
 
 
 def test_a_read_under_way_does_not_deny_what_a_repair_put_into_a_row_behind_it(harness, monkeypatch):
-    """A damaged row goes once newer ones are in the index, which may begin before what the read has reached."""
-    monkeypatch.setattr("bk_spark.bookie.index.look_up.PAGE_ROWS", 1)
+    """A damaged stored batch goes once newer ones are in the index, which may begin before what the read has reached."""
+    monkeypatch.setattr("bk_spark.bookie.index.look_up.PAGE_BATCHES", 1)
     harness.start()
     for first in (0, 10, 20, 30):
         harness.add(1, first, first + 9, size=1000)
@@ -79,10 +80,10 @@ def test_a_read_under_way_does_not_deny_what_a_repair_put_into_a_row_behind_it(h
     storage.checkpoint()
     replies = harness.bookie.read(ReadRequest(BOOKIE_ID, 1, harness.key, 0, 39, DENSE, 1 << 30))
     assert next(replies).batch.header.last_entry_id == 9
-    (damaged,) = storage.rows(1, 35, 35).overlapping(35, 35)
+    (damaged,) = storage.batches(1, 35, 35).overlapping(35, 35)
     harness.add(1, 0, 39, size=1000, recovery=True)
     storage.checkpoint()
-    storage.remove_rows([damaged])
+    storage.remove_batches([damaged])
     *batches, end = replies
     assert end == ReadEnd(Status.OK, 40)
     assert batches[-1].batch.header.last_entry_id == 39
@@ -94,7 +95,7 @@ def test_nothing_is_deleted_of_a_ledger_that_cannot_be_looked_up(bookie):
 
 
 def test_a_deletion_that_misses_rows_stops_the_bookie_and_never_leaves_the_ledger_half_alive(bookie):
-    """It would count as one that came back: not deleted, with a row that nobody finds."""
+    """It would count as one that came back: not deleted, with a stored batch that nobody finds."""
     _lose(bookie, "batches", 1)
     assert bookie.delete(1).status is Status.OK
     assert bookie.confirmed(1).status is Status.NO_SUCH_LEDGER

@@ -19,9 +19,9 @@ from bk_spark.bookie.logs.mark import LogMark
 from bk_spark.entries.crc import crc32c
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError, InternalError, StorageError
 from bk_spark.quorum import IdPattern
-from tests.unit.bookie.index.index_model import KEY, log, row
+from tests.unit.bookie.index.index_model import KEY, log, stored
 
-SOME = [LedgerChange(1, KEY, 0, [row(1, 0, 9, 1)])]
+SOME = [LedgerChange(1, KEY, 0, [stored(1, 0, 9, 1)])]
 
 
 @pytest.fixture
@@ -45,16 +45,16 @@ def new_index(open_it):
 
 
 def test_rows_summary_and_mark_come_back(new_index, open_it):
-    rows = [row(1, 0, 9, 1), row(1, 0, 9, 4), row(1, 5, 30, 2, IdPattern(4, 3, 2)), row(1, 10, 19, 3)]
+    batches = [stored(1, 0, 9, 1), stored(1, 0, 9, 4), stored(1, 5, 30, 2, IdPattern(4, 3, 2)), stored(1, 10, 19, 3)]
     mark = LogMark(9, 3, 2, (FilePosition(2, 5000),), (FilePosition(1, 9000), FilePosition(2, 7)))
-    new_index.commit([LedgerChange(1, KEY, 17, [rows[2], rows[0], rows[3], rows[1]])], mark, [log(1)])
+    new_index.commit([LedgerChange(1, KEY, 17, [batches[2], batches[0], batches[3], batches[1]])], mark, [log(1)])
     index = open_it()
-    assert index.rows(1, (-1, 0), 10) == rows
-    assert index.rows(1, (0, 1), 2) == rows[1:3]
+    assert index.batches(1, (-1, 0), 10) == batches
+    assert index.batches(1, (0, 1), 2) == batches[1:3]
     assert index.mark == mark
     assert (mark.journal(0).offset, mark.journal(1).offset, mark.entry_log(1).offset) == (5000, 0, 7)
     summary = index.summary(1)
-    assert (summary.row_count, summary.max_span, summary.highest_entry_id, summary.last_add_confirmed) == (4, 26, 30, 17)
+    assert (summary.batch_count, summary.max_span, summary.highest_entry_id, summary.last_add_confirmed) == (4, 26, 30, 17)
     assert summary.master_key_hash == KEY
     assert index.summary(2) is None
     index.verify_entry(1, 31)
@@ -63,7 +63,7 @@ def test_rows_summary_and_mark_come_back(new_index, open_it):
 
 def test_a_fence_and_a_last_add_confirmed_stay_whatever_is_committed_later(new_index, open_it):
     new_index.commit([LedgerChange(1, KEY, 17, [], is_fenced=True), LedgerChange(2, KEY, 0, [])], LogMark(next_sequence=2))
-    new_index.commit([LedgerChange(1, KEY, 3, [row(1, 0, 9, 2)])], LogMark(next_sequence=3), [log(1)])
+    new_index.commit([LedgerChange(1, KEY, 3, [stored(1, 0, 9, 2)])], LogMark(next_sequence=3), [log(1)])
     index = open_it()
     assert (index.summary(1).is_fenced, index.summary(1).last_add_confirmed) == (True, 17)
     assert not index.summary(2).is_fenced
@@ -71,10 +71,10 @@ def test_a_fence_and_a_last_add_confirmed_stay_whatever_is_committed_later(new_i
 
 def test_a_commit_that_fails_leaves_rows_mark_and_tallies_as_they_were(new_index):
     new_index.commit(SOME, LogMark(next_sequence=2), [log(1)])
-    twice = [LedgerChange(2, KEY, 0, [row(2, 0, 9, 3)]), LedgerChange(1, KEY, 0, [row(1, 10, 19, 2), row(1, 0, 9, 1)])]
+    twice = [LedgerChange(2, KEY, 0, [stored(2, 0, 9, 3)]), LedgerChange(1, KEY, 0, [stored(1, 10, 19, 2), stored(1, 0, 9, 1)])]
     with pytest.raises(CorruptionError):
         new_index.commit(twice, LogMark(next_sequence=4), [log(2)])
-    assert new_index.rows_from((-1, 0, 0), 10) == [row(1, 0, 9, 1)]
+    assert new_index.batches_from((-1, 0, 0), 10) == [stored(1, 0, 9, 1)]
     assert new_index.mark.next_sequence == 2
     assert [one.file_id for one in new_index.entry_logs()] == [1]
     assert sum(new_index.check(True)) > 3
@@ -85,17 +85,17 @@ def test_a_commit_that_fails_at_its_very_end_leaves_nothing_in_memory(new_index,
     with monkeypatch.context() as patch:
         patch.setattr(Tables, "put_state", lambda *_: (_ for _ in ()).throw(sqlite3.OperationalError("no more")))
         with pytest.raises(CorruptionError, match="no more"):
-            new_index.commit([LedgerChange(2, KEY, 0, [row(2, 0, 9, 3)])], LogMark(next_sequence=4), [log(2)])
+            new_index.commit([LedgerChange(2, KEY, 0, [stored(2, 0, 9, 3)])], LogMark(next_sequence=4), [log(2)])
     new_index.verify_ledger(2)
     assert new_index.summary(2) is None
     assert [one.file_id for one in new_index.entry_logs()] == [1]
-    new_index.commit([LedgerChange(2, KEY, 0, [row(2, 0, 9, 3)])], LogMark(next_sequence=4), [log(2)])
+    new_index.commit([LedgerChange(2, KEY, 0, [stored(2, 0, 9, 3)])], LogMark(next_sequence=4), [log(2)])
     assert sum(new_index.check(True)) > 4
 
 
 def test_a_full_disk_is_an_error_and_no_damage(new_index):
     new_index._database._connection.execute("PRAGMA max_page_count = 12")
-    changes = [LedgerChange(1, KEY, 0, [row(1, first, first, first + 1) for first in range(2000)])]
+    changes = [LedgerChange(1, KEY, 0, [stored(1, first, first, first + 1) for first in range(2000)])]
     with pytest.raises(StorageError, match="full"):
         new_index.commit(changes, LogMark(next_sequence=4000), [log(1)])
 
@@ -134,7 +134,8 @@ def test_rows_in_a_log_that_nobody_told_of_are_a_bug(new_index):
 )
 def test_what_is_changed_behind_its_back_is_found_before_anything_is_denied(new_index, open_it, tmp_path, statement):
     changes = [
-        LedgerChange(one, KEY, 0, [row(one, first, first + 9, one * 10 + first) for first in (0, 10, 65_530)]) for one in (1, 2)
+        LedgerChange(one, KEY, 0, [stored(one, first, first + 9, one * 10 + first) for first in (0, 10, 65_530)])
+        for one in (1, 2)
     ]
     new_index.commit(changes, LogMark(next_sequence=99), [log(1)])
     new_index.close()
@@ -160,8 +161,8 @@ def test_nothing_is_built_upon_what_is_damaged(new_index, statement):
     new_index.commit(SOME, LogMark(next_sequence=2), [log(1)])
     new_index._database.run(statement)
     with pytest.raises(CorruptionError, match="the checksum of"):
-        new_index.commit([LedgerChange(1, KEY, 0, [row(1, 10, 19, 2)])], LogMark(next_sequence=3))
-    assert new_index.rows(1, (-1, 0), 9) == [row(1, 0, 9, 1)]
+        new_index.commit([LedgerChange(1, KEY, 0, [stored(1, 10, 19, 2)])], LogMark(next_sequence=3))
+    assert new_index.batches(1, (-1, 0), 9) == [stored(1, 0, 9, 1)]
 
 
 def test_a_row_of_an_older_state_is_found_out_though_its_checksum_is_right(new_index, open_it, tmp_path):
@@ -184,7 +185,7 @@ def test_a_row_of_an_older_state_is_found_out_though_its_checksum_is_right(new_i
 
 def test_a_closed_index_can_be_opened_again_though_somebody_keeps_what_was_not_read_to_its_end(new_index, open_it):
     """As the traceback of an error does."""
-    new_index.commit([LedgerChange(1, KEY, 0, [row(1, 0, 9, 1), row(1, 10, 19, 2)])], LogMark(next_sequence=3), [log(1)])
+    new_index.commit([LedgerChange(1, KEY, 0, [stored(1, 0, 9, 1), stored(1, 10, 19, 2)])], LogMark(next_sequence=3), [log(1)])
     kept = new_index._database.every("SELECT * FROM batches")
     assert next(kept)
     assert open_it().summary(1) is not None
@@ -207,7 +208,7 @@ def test_an_index_that_is_one_commit_ahead_of_its_generation_file_is_good(new_in
     new_index.commit(SOME, LogMark(next_sequence=2), [log(1)])
     new_index.close()
     (tmp_path / GENERATION_FILE).write_bytes(before)
-    assert open_it().rows(1, (-1, 0), 10) == [row(1, 0, 9, 1)]
+    assert open_it().batches(1, (-1, 0), 10) == [stored(1, 0, 9, 1)]
     assert (tmp_path / GENERATION_FILE).read_bytes() != before
 
 

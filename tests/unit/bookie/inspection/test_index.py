@@ -7,7 +7,7 @@ import sqlite3
 import pytest
 
 from bk_spark.bookie.disk import REAL_DISK
-from bk_spark.bookie.index.rows import IndexState
+from bk_spark.bookie.index.values import IndexState
 from bk_spark.bookie.inspection.index import MAX_READINGS, IndexReading, IndexView, read_index
 from bk_spark.bookie.logs.mark import LogState
 from tests.unit.bookie.harness import BOOKIE_ID, Harness
@@ -30,7 +30,7 @@ def fill(harness: Harness) -> None:
 
 def everything(view: IndexView) -> object:
     view.verify(full=True)
-    return [view.entry_logs(), view.ledgers(0, 100), view.rows(2), view.live_bytes()]
+    return [view.entry_logs(), view.ledgers(0, 100), view.batches(2), view.live_bytes()]
 
 
 def test_the_index_of_a_running_bookie_is_read_beside_its_lock(harness: Harness) -> None:
@@ -41,15 +41,15 @@ def test_the_index_of_a_running_bookie_is_read_beside_its_lock(harness: Harness)
     ledgers = read(harness, lambda view: view.ledgers(0, 100)).value
     assert [(one.ledger_id, one.is_fenced, one.highest_entry_id) for one in ledgers] == [(1, True, 9), (2, False, 2)]
     assert [one.ledger_id for one in read(harness, lambda view: view.ledgers(2, 1)).value] == [2]
-    assert [(row.first_entry_id, row.last_entry_id) for row in read(harness, lambda view: view.rows(2)).value] == [
+    assert [(stored.first_entry_id, stored.last_entry_id) for stored in read(harness, lambda view: view.batches(2)).value] == [
         (0, 1),
         (2, 2),
     ]
 
 
-@pytest.mark.parametrize("page_rows", [1, 2, 100])
-def test_live_bytes_of_ledgers_add_up_to_those_of_their_logs(harness: Harness, page_rows: int, monkeypatch) -> None:
-    monkeypatch.setattr("bk_spark.bookie.inspection.index.PAGE_ROWS", page_rows)
+@pytest.mark.parametrize("page_batches", [1, 2, 100])
+def test_live_bytes_of_ledgers_add_up_to_those_of_their_logs(harness: Harness, page_batches: int, monkeypatch) -> None:
+    monkeypatch.setattr("bk_spark.bookie.inspection.index.PAGE_BATCHES", page_batches)
     fill(harness)
     live = read(harness, IndexView.live_bytes).value
     assert {ledger_id for _, ledger_id in live} == {1, 2}
@@ -127,6 +127,6 @@ def test_a_row_that_is_gone_shows_when_the_tallies_are_held_against_it(harness: 
     database.execute("DELETE FROM batches WHERE ledger_id = 2 AND first_entry_id = 0")
     database.commit()
     database.close()
-    assert len(read(harness, lambda view: view.rows(2)).value) == 1
+    assert len(read(harness, lambda view: view.batches(2)).value) == 1
     assert "ledger 2" in read(harness, lambda view: view.verify(full=True)).problem
     assert read(harness, lambda view: view.verify(full=False)).problem == ""

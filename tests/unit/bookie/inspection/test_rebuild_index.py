@@ -130,32 +130,32 @@ def test_a_deletion_that_is_in_a_journal_keeps_the_ledger_away(harness: Harness)
     assert [reply.status for reply in harness.sync()] == [Status.OK, Status.OK]
     harness.add(2, 0, 0, size=LARGE, tag=1, recovery=True)
     harness.kill()
-    assert rebuild(harness).rows == 1
+    assert rebuild(harness).batches == 1
     start_after_rebuild(harness)
     assert harness.payloads(1, 0, 1)[0] == {}
     assert harness.payloads(2, 0, 1)[0].keys() == {0}
     harness.assert_holds(2, 0, 0, size=LARGE, tag=1)
-    assert rows_of(harness, 1) == []
+    assert batches_of(harness, 1) == []
 
 
-@pytest.mark.parametrize("chunk_rows", [1, 1000])
-def test_of_two_copies_of_a_record_the_newer_place_counts(harness: Harness, chunk_rows: int, monkeypatch) -> None:
+@pytest.mark.parametrize("chunk_batches", [1, 1000])
+def test_of_two_copies_of_a_record_the_newer_place_counts(harness: Harness, chunk_batches: int, monkeypatch) -> None:
     """A compaction that was cut short has left the log that it copied from."""
-    monkeypatch.setattr("bk_spark.bookie.inspection.rebuild_index.CHUNK_ROWS", chunk_rows)
+    monkeypatch.setattr("bk_spark.bookie.inspection.rebuild_index.CHUNK_BATCHES", chunk_batches)
     harness.start()
     harness.add(1, 0, 1, size=LARGE)
     assert harness.bookie is not None
     storage = harness.bookie.storage
-    (row,) = storage.rows(1, 0, 1).overlapping(0, 1)
+    (stored,) = storage.batches(1, 0, 1).overlapping(0, 1)
     copies = storage.logs.copies("compaction")
-    place = copies.append(storage.get(row), storage.facts(1).master_key_hash, row.sequence)
+    place = copies.append(storage.get(stored), storage.facts(1).master_key_hash, stored.sequence)
     copies.sync()
-    assert row.location is not None
-    assert place.file_id > row.location.file_id
+    assert stored.location is not None
+    assert place.file_id > stored.location.file_id
     harness.kill()
     report = rebuild(harness)
-    assert report.rows == 1
-    (found,) = rows_of(harness, 1)
+    assert report.batches == 1
+    (found,) = batches_of(harness, 1)
     assert found.location == place
     start_after_rebuild(harness)
     harness.assert_holds(1, 0, 1, size=LARGE)
@@ -173,7 +173,7 @@ def test_a_copy_whose_original_is_in_a_journal_is_not_there_twice(harness: Harne
     shutil.copytree(journals, harness.data_dir / "journal")
     report = rebuild(harness)
     assert report.journal_records == 5
-    assert rows_of(harness, 1) == []
+    assert batches_of(harness, 1) == []
     start_after_rebuild(harness)
     harness.assert_holds(1, 0, 9)
     harness.assert_holds(2, 0, 3)
@@ -245,7 +245,9 @@ def journalled(harness: Harness, *ids: tuple[int, int]) -> None:
         harness.add(2, first, last)
     journal = harness.copy() / "journal"
     harness.stop()
-    assert [(row.first_entry_id, row.last_entry_id, row.sequence) for row in rows_of(harness, 2)] == [(0, 3, len(ids))]
+    assert [(stored.first_entry_id, stored.last_entry_id, stored.sequence) for stored in batches_of(harness, 2)] == [
+        (0, 3, len(ids))
+    ]
     shutil.rmtree(harness.data_dir / "journal")
     (harness.data_dir / "journal").mkdir()
     last_journal = sorted(journal.iterdir())[-1]
@@ -255,13 +257,14 @@ def journalled(harness: Harness, *ids: tuple[int, int]) -> None:
 def test_a_joined_copy_stays_if_only_its_end_is_still_in_a_journal(harness: Harness) -> None:
     journalled(harness, (0, 1), (2, 3))
     report = rebuild(harness)
-    assert (report.journal_records, report.rows, report.damages) == (1, 1, [])
+    assert (report.journal_records, report.batches, report.damages) == (1, 1, [])
     start_after_rebuild(harness)
     harness.assert_holds(2, 0, 3)
 
 
 def test_a_joined_copy_whose_row_the_replay_would_make_again_is_listed_if_the_journals_lack_its_end(harness: Harness) -> None:
-    """Two rows of one key there cannot be; what is missing then is unknown, and is repaired from the other replicas."""
+    """Two stored batches of one key there cannot be; what is missing then is unknown, and is repaired from the other
+    replicas."""
     journalled(harness, (2, 3), (0, 1))
     (damage,) = rebuild(harness).damages
     assert "the journals have the beginning of it" in damage.problem
@@ -276,7 +279,7 @@ def test_damaged_records_are_skipped_and_listed(harness: Harness) -> None:
         harness.add(1, one, one, size=LARGE)
     harness.stop()
     (log,) = (path for path in harness.files("entry_log") if path.stat().st_size > FILE_HEADER_BYTES + 2 * LARGE)
-    middle = rows_of(harness, 1)[1].location
+    middle = batches_of(harness, 1)[1].location
     flip(log, middle.offset + 1000)
     lose_index(harness)
     report = rebuild(harness)
@@ -428,13 +431,13 @@ def test_a_bookie_that_never_stored_anything_gets_an_empty_index(harness: Harnes
     harness.start()
     harness.stop()
     lose_index(harness)
-    assert rebuild(harness).rows == 0
+    assert rebuild(harness).batches == 0
     start_after_rebuild(harness)
     harness.add(1, 0, 0, recovery=True)
 
 
-def rows_of(harness: Harness, ledger_id: int):
-    return view_of(harness, lambda view: view.rows(ledger_id))
+def batches_of(harness: Harness, ledger_id: int):
+    return view_of(harness, lambda view: view.batches(ledger_id))
 
 
 def view_of(harness: Harness, what):

@@ -14,7 +14,7 @@ import pytest
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.disk import REAL_DISK
 from bk_spark.bookie.identity.boot_file import BOOT_FILE, read_boot, write_boot
-from bk_spark.bookie.index.rows import Limbo
+from bk_spark.bookie.index.values import Limbo
 from bk_spark.bookie.logs.witness import WITNESS_FILE
 from bk_spark.cli import main
 from bk_spark.wire.messages import AddRequest

@@ -11,7 +11,7 @@ from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK, Disk
 from bk_spark.bookie.logs.all_logs import Logs, LogsReplay
 from bk_spark.bookie.logs.log_file import LogFile
-from bk_spark.bookie.logs.mark import EntryLogRow, LogMark, LogState
+from bk_spark.bookie.logs.mark import KnownEntryLog, LogMark, LogState
 from bk_spark.bookie.logs.record import LedgerNote
 from bk_spark.bookie.logs.replay import Damage, ReplayedRecord
 from bk_spark.bookie.logs.witness import NOTHING, Witnessed, read_witness
@@ -43,7 +43,7 @@ class LogHome:
         self.config = BookieConfig(**{"direct_add_bytes": 4096, **settings})  # type: ignore[arg-type]
         self.directories = Directories.of(root, self.config)
         self.mark = LogMark()
-        self.known: dict[int, EntryLogRow] = {}
+        self.known: dict[int, KnownEntryLog] = {}
         self.is_limbo = False
         self.witnessed: Witnessed | None = None
         """What the next start takes the witness to say; None for what it says."""
@@ -91,7 +91,7 @@ class LogHome:
         taken = (*self.logs.files(), *files)
         for file in taken:
             state = LogState.SEALED if file.is_sealed else LogState.OPEN
-            self.known[file.file_id] = EntryLogRow(file.file_id, file.directory, state, file.size_bytes, file.size_bytes)
+            self.known[file.file_id] = KnownEntryLog(file.file_id, file.directory, state, file.size_bytes, file.size_bytes)
         self.logs.committed(taken)
         self.logs.delete_journals(self.mark)
 

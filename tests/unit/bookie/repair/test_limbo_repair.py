@@ -378,7 +378,7 @@ def test_a_bookie_that_lost_nothing_has_no_phase_two(harness) -> None:
     asked=st.tuples(st.integers(0, 30), st.integers(0, 12), st.booleans(), st.integers(0, 2)),
 )
 def test_what_is_missing_is_the_same_as_by_a_set_of_ids(harness, parts, asked) -> None:
-    """Over rows that overlap, in patterns that differ. Storage rule 1."""
+    """Over stored batches that overlap, in patterns that differ. Storage rule 1."""
     harness.stop()
     ledger_id = next(LEDGERS)
     harness.start()

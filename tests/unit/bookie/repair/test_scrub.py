@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from bk_spark.bookie import progress
-from bk_spark.bookie.index.rows import BatchRow
+from bk_spark.bookie.index.values import StoredBatch
 from bk_spark.bookie.logs.entry_log_files import EntryLogFiles
 from bk_spark.bookie.pace import SYSTEM_CLOCKS, Clocks
 from bk_spark.bookie.repair import scrub
@@ -70,15 +70,15 @@ class World:
         if is_checkpointed:
             self.checkpoint()
 
-    def rows(self) -> list[BatchRow]:
-        return self.storage.rows_from((-1, -1, -1), 1000)
+    def batches(self) -> list[StoredBatch]:
+        return self.storage.batches_from((-1, -1, -1), 1000)
 
-    def damage(self, row: BatchRow) -> None:
+    def damage(self, stored: StoredBatch) -> None:
         """Flip a bit in the middle of its record."""
-        assert row.location is not None
-        path = self.storage.logs.path_of(row.location.file_id)
+        assert stored.location is not None
+        path = self.storage.logs.path_of(stored.location.file_id)
         with path.open("r+b") as file:
-            file.seek(row.location.offset + row.location.length // 2)
+            file.seek(stored.location.offset + stored.location.length // 2)
             byte = file.read(1)[0]
             file.seek(-1, 1)
             file.write(bytes([byte ^ 1]))
@@ -108,7 +108,7 @@ def test_a_run_reads_everything_at_its_rate_and_finds_a_whole_bookie_whole(world
     world.scrubber._limiter.take = paid.append
     world.scrubber.run()
     status = world.scrubber.status()
-    sizes = [row.size_bytes for row in world.rows()]
+    sizes = [stored.size_bytes for stored in world.batches()]
     assert (status.runs, status.rows_checked, status.bytes_checked) == (1, len(sizes), sum(sizes))
     assert (status.damaged, status.repaired, status.last_error, status.last_run_ms) == (0, 0, "", WALL_MS)
     assert sum(paid) >= sum(sizes)
@@ -119,7 +119,7 @@ def test_a_run_reads_everything_at_its_rate_and_finds_a_whole_bookie_whole(world
 def test_a_damaged_batch_is_unknown_to_readers_until_the_other_bookies_have_replaced_it(world: World, quorum: int) -> None:
     world.ledger(1, 0, 3, 7, quorum=quorum)
     pattern = IdPattern(3, 2, 0) if quorum == 2 else None
-    before = world.rows()
+    before = world.batches()
     damaged = before[0]
     world.damage(damaged)
     world.cluster.on_read = lambda *_: ends.append(world.end_of_read(1, 0))
@@ -131,13 +131,13 @@ def test_a_damaged_batch_is_unknown_to_readers_until_the_other_bookies_have_repl
     found, end = world.harness.payloads(1, 0, 9, **({"pattern": pattern} if pattern else {}))
     assert end.status is Status.OK
     assert sorted(found) == [one for one in range(10) if pattern is None or pattern.holds(one)]
-    assert damaged not in world.rows()
-    assert set(before[1:]) < set(world.rows())
+    assert damaged not in world.batches()
+    assert set(before[1:]) < set(world.batches())
 
 
 def test_what_no_other_bookie_can_give_stays_unknown_and_is_tried_again(world: World) -> None:
     world.ledger(1, 0)
-    world.damage(world.rows()[0])
+    world.damage(world.batches()[0])
     world.cluster.on_read = _failing(BookieUnavailableError(1, 0, ("b2: away",)))
     world.scrubber.run()
     assert world.end_of_read(1, 0) is Status.DAMAGED
@@ -151,7 +151,7 @@ def test_what_no_other_bookie_can_give_stays_unknown_and_is_tried_again(world: W
 
 def test_without_access_to_the_others_damage_is_counted_and_told(world: World) -> None:
     world.ledger(1, 0)
-    world.damage(world.rows()[0])
+    world.damage(world.batches()[0])
     alone = Scrubber(world.storage, None, BookieConfig())
     alone.run()
     assert alone.status().damaged == 1
@@ -163,38 +163,38 @@ def test_a_damaged_batch_stays_until_newer_ones_are_in_the_index(world: World, m
     """In memory alone they would go with the process, and the entry would be denied."""
     monkeypatch.setattr(scrub, "CHECKPOINT_WAIT_S", 0.0)
     world.ledger(1, 0)
-    [damaged] = world.rows()
+    [damaged] = world.batches()
     world.damage(damaged)
     world.storage.request_checkpoint = lambda: None
     world.scrubber.run()
     world.harness.assert_holds(1, 0, 9)
-    assert world.rows() == [damaged]
+    assert world.batches() == [damaged]
     assert world.scrubber.status().damaged == 1
     world.storage.request_checkpoint = world.checkpoint
     world.scrubber.mend()
-    assert damaged not in world.rows()
+    assert damaged not in world.batches()
 
 
 def test_a_damaged_batch_that_newer_ones_have_replaced_already_just_goes(world: World) -> None:
     world.ledger(1, 0)
-    [damaged] = world.rows()
+    [damaged] = world.batches()
     world.harness.add_over(1, 0, 9, recovery=True, size=1001)
     world.checkpoint()
     world.damage(damaged)
     world.scrubber.run()
     assert world.cluster.reads == []
-    assert damaged not in world.rows()
+    assert damaged not in world.batches()
 
 
 def test_a_damaged_batch_of_which_newer_ones_hold_a_part_stays_until_they_hold_all(world: World) -> None:
     world.ledger(1, 0)
-    [damaged] = world.rows()
+    [damaged] = world.batches()
     world.harness.add_over(1, 0, 4, recovery=True, size=1001)
     world.checkpoint()
     world.damage(damaged)
     world.cluster.leave_out = 7
     world.scrubber.run()
-    assert damaged in world.rows()
+    assert damaged in world.batches()
     assert world.end_of_read(1, 7) is Status.DAMAGED
 
 
@@ -202,11 +202,11 @@ def test_entries_behind_the_end_of_a_closed_ledger_are_not_asked_for(world: Worl
     world.harness.add(1, 0, 9, size=1000)
     world.checkpoint()
     world.cluster.add(1, (0, OURS), last=4)
-    [damaged] = world.rows()
+    [damaged] = world.batches()
     world.damage(damaged)
     world.scrubber.run()
     assert world.cluster.reads == [(1, 0, 4)]
-    assert damaged not in world.rows()
+    assert damaged not in world.batches()
 
 
 def test_of_an_open_ledger_a_damaged_batch_goes_only_when_all_of_it_is_here_again(world: World) -> None:
@@ -214,18 +214,18 @@ def test_of_an_open_ledger_a_damaged_batch_goes_only_when_all_of_it_is_here_agai
     world.harness.add(1, 0, 9, size=1000)
     world.checkpoint()
     world.cluster.add(1, (0, OTHERS), (5, OURS))
-    [damaged] = world.rows()
+    [damaged] = world.batches()
     world.damage(damaged)
     world.scrubber.run()
     assert world.cluster.reads == [(1, 5, 9)]
-    assert damaged in world.rows()
+    assert damaged in world.batches()
     assert world.end_of_read(1, 0) is Status.DAMAGED
     assert world.end_of_read(1, 5) is Status.OK
 
 
 def test_damage_of_a_ledger_that_is_gone_is_left_to_garbage_collection(world: World) -> None:
     world.ledger(1, 0)
-    world.damage(world.rows()[0])
+    world.damage(world.batches()[0])
     del world.cluster.ledgers[1]
     world.scrubber.run()
     assert (world.scrubber.status().damaged, world.scrubber.status().last_error) == (0, "")
@@ -234,9 +234,9 @@ def test_damage_of_a_ledger_that_is_gone_is_left_to_garbage_collection(world: Wo
 
 def test_what_compaction_has_moved_or_a_deletion_has_removed_is_no_damage(world: World, started: Scrubber) -> None:
     world.ledger(1, 0)
-    [row] = world.rows()
-    assert row.location is not None
-    moved = dataclasses.replace(row, location=dataclasses.replace(row.location, offset=row.location.offset + 4096))
+    [stored] = world.batches()
+    assert stored.location is not None
+    moved = dataclasses.replace(stored, location=dataclasses.replace(stored.location, offset=stored.location.offset + 4096))
     gone = dataclasses.replace(moved, ledger_id=2)
     started.report([moved, gone])
     started.force()
@@ -250,7 +250,7 @@ def test_a_damaged_index_ends_a_run_and_is_told(world: World, started: Scrubber)
 
     def steps() -> Iterator[int]:
         yield 1
-        raise CorruptionError("the index", "a row is missing")
+        raise CorruptionError("the index", "a stored batch is missing")
 
     check, world.storage.check_index = world.storage.check_index, steps
     started.force()
@@ -267,13 +267,13 @@ def test_every_row_of_the_index_is_verified_not_only_those_whose_batches_are_rea
     """Storage rule 3: what is lost as a whole is found by its sums."""
     world.ledger(1, 0, 5)
     steps = list(world.storage.check_index())
-    assert sum(steps) >= len(world.rows())
+    assert sum(steps) >= len(world.batches())
 
 
 def test_reported_damage_is_repaired_at_once_without_a_run(world: World, started: Scrubber) -> None:
     world.ledger(1, 0)
     world.ledger(2, 0)
-    damaged = world.rows()[0]
+    damaged = world.batches()[0]
     world.damage(damaged)
     started.report([damaged])
     _until(lambda: started.status().repaired == 1)
@@ -284,7 +284,7 @@ def test_reported_damage_is_repaired_at_once_without_a_run(world: World, started
 def test_damage_that_a_read_finds_is_repaired_at_once_without_a_run(world: World, started: Scrubber) -> None:
     world.bookie.report_damage = started.report
     world.ledger(1, 0, 5)
-    world.damage(world.rows()[1])
+    world.damage(world.batches()[1])
     assert world.end_of_read(1, 0) is Status.OK
     assert started.status().damaged == 0
     assert world.end_of_read(1, 5) is Status.DAMAGED
@@ -295,11 +295,11 @@ def test_damage_that_a_read_finds_is_repaired_at_once_without_a_run(world: World
 
 @pytest.mark.parametrize("found", ["by a read", "by a run"])
 def test_damage_in_what_no_checkpoint_has_written_yet_is_repaired_at_once(world: World, started: Scrubber, found: str) -> None:
-    """Its row is in the write cache alone."""
+    """Its stored batch is in the write cache alone."""
     world.bookie.report_damage = started.report
     world.ledger(1, 0, is_checkpointed=False)
-    [row] = world.storage.rows(1, 0, 9).overlapping(0, 9)
-    world.damage(row)
+    [stored] = world.storage.batches(1, 0, 9).overlapping(0, 9)
+    world.damage(stored)
     if found == "by a read":
         assert world.end_of_read(1, 0) is Status.DAMAGED
     else:
@@ -311,7 +311,7 @@ def test_damage_in_what_no_checkpoint_has_written_yet_is_repaired_at_once(world:
 def test_damage_that_is_read_again_and_again_while_no_bookie_can_repair_it_is_not_asked_for_each_time(world: World) -> None:
     world.bookie.report_damage = world.scrubber.report
     world.ledger(1, 0)
-    world.damage(world.rows()[0])
+    world.damage(world.batches()[0])
     world.cluster.on_read = _failing(BookieUnavailableError(1, 0, ("b2: away",)))
     world.scrubber.start()
     assert world.end_of_read(1, 0) is Status.DAMAGED
@@ -328,11 +328,11 @@ def test_a_file_that_cannot_be_opened_for_lack_of_descriptors_is_no_damage(world
     """Storage rule 17."""
     world.bookie.report_damage = started.report
     world.ledger(1, 0)
-    [row] = world.rows()
+    [stored] = world.batches()
     EntryLogFiles.close(world.storage.logs)  # what is read next has to be opened
     world.harness.disk.fail("open", "entry_log")
     assert world.end_of_read(1, 0) is Status.IO_ERROR
-    started.report([row])
+    started.report([stored])
     _until(lambda: "Too many open files" in started.status().last_error)
     assert started.status().damaged == 0
     world.harness.disk.failing.clear()
@@ -369,11 +369,11 @@ def test_a_run_that_has_to_wait_for_its_rate_ends_with_the_bookie(world: World) 
 
 
 def test_damage_beyond_what_is_kept_at_a_time_is_repaired_too(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bk_spark.bookie.repair.damaged_rows.MAX_DAMAGED", 2)
+    monkeypatch.setattr("bk_spark.bookie.repair.damaged_batches.MAX_DAMAGED", 2)
     for ledger_id in range(5):
         world.ledger(ledger_id, 0)
-    for row in world.rows():
-        world.damage(row)
+    for stored in world.batches():
+        world.damage(stored)
     world.scrubber.run()
     assert world.scrubber.status().repaired == 5
     world.harness.assert_holds(4, 0, 9)
@@ -398,7 +398,7 @@ def test_it_tells_when_it_begins_now_and_then_how_far_it_is_and_when_it_has_ende
 ) -> None:
     monkeypatch.setattr(progress, "WORK_S", 0.0)
     world.ledger(1, 0, 3, 7)
-    total = sum(row.size_bytes for row in world.rows())
+    total = sum(stored.size_bytes for stored in world.batches())
     with caplog.at_level(logging.INFO):
         world.scrubber.run()
     assert world.scrubber.status().total_bytes == total

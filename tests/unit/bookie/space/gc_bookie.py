@@ -10,8 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 
 from bk_spark.bookie.bookie import Bookie
-from bk_spark.bookie.index.rows import BatchRow
-from bk_spark.bookie.logs.mark import EntryLogRow
+from bk_spark.bookie.index.values import StoredBatch
+from bk_spark.bookie.logs.mark import KnownEntryLog
 from bk_spark.bookie.pace import RateLimiter
 from bk_spark.bookie.space.compaction import Compacted, Compaction
 from bk_spark.bookie.space.garbage_collection import LocalLedgers
@@ -46,7 +46,7 @@ class CollectedBookie:
         self.ledgers: dict[int, list[Written]] = {} if ledgers is None else ledgers
         """What must be readable, by ledger; an empty list: the ledger was deleted."""
         self.free_bytes = 1 << 40
-        self.damaged: list[BatchRow] = []
+        self.damaged: list[StoredBatch] = []
         self.copied: list[int] = []
         self._numbers = itertools.count(1)
         self.start()
@@ -119,20 +119,22 @@ class CollectedBookie:
     def compact(self, threshold: float = 0.8, go_on: Callable[[], bool] = lambda: True) -> Compacted:
         return self.compaction.run(threshold, go_on)
 
-    def logs(self) -> dict[int, EntryLogRow]:
-        return {row.file_id: row for row in self.bookie.storage.entry_logs()}
+    def logs(self) -> dict[int, KnownEntryLog]:
+        return {log.file_id: log for log in self.bookie.storage.entry_logs()}
 
     def live_ids(self) -> list[int]:
         """The logs that have live bytes."""
-        return [file_id for file_id, row in self.logs().items() if row.live_bytes]
+        return [file_id for file_id, log in self.logs().items() if log.live_bytes]
 
     def files(self) -> dict[int, int]:
         """The entry log files on the disk, with their sizes."""
         names = [name for name in self.disk.list(DATA_DIR / "entry_log") if name.endswith(".log")]
         return {int(name[:-4]): self.disk.size(DATA_DIR / "entry_log" / name) for name in names}
 
-    def rows(self, ledger_id: int) -> list[BatchRow]:
-        return [row for row in self.bookie.storage.rows_from((ledger_id, -1, -1), 1000) if row.ledger_id == ledger_id]
+    def batches(self, ledger_id: int) -> list[StoredBatch]:
+        return [
+            stored for stored in self.bookie.storage.batches_from((ledger_id, -1, -1), 1000) if stored.ledger_id == ledger_id
+        ]
 
     def payloads(self, ledger_id: int, last: int) -> tuple[dict[int, bytes], ReadEnd]:
         request = ReadRequest(BOOKIE_ID, ledger_id, _KEY, 0, last, DENSE, 1 << 30)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
 
-from bk_spark.bookie.index.rows import DELETED, FENCED, NO_TALLY, LedgerSummary, Limbo
-from bk_spark.bookie.logs.mark import EntryLogRow
+from bk_spark.bookie.index.values import DELETED, FENCED, NO_TALLY, LedgerSummary, Limbo
+from bk_spark.bookie.logs.mark import KnownEntryLog
 from bk_spark.bookie.logs.writer import SequenceCounter
 from bk_spark.bookie.space.garbage_collection import ClusterMember, LocalLedgers
 from bk_spark.bookie.storage.stored_ledgers import LedgerFacts
@@ -84,14 +84,14 @@ class StoredSummaries:
         self.by_id: dict[int, LedgerSummary] = {}
         self.limbo: Limbo | None = None
         self.logs = SimpleNamespace(sequences=SequenceCounter(1))
-        self.open_logs: list[EntryLogRow] = []
+        self.open_logs: list[KnownEntryLog] = []
         self.refuses = False
         self.deletions: list[tuple[int, int]] = []
         self.purged: list[int] = []
 
-    def put(self, *ledger_ids: int, rows: int = 1) -> None:
+    def put(self, *ledger_ids: int, batches: int = 1) -> None:
         for ledger_id in ledger_ids:
-            self.by_id[ledger_id] = LedgerSummary(ledger_id, rows, NO_TALLY, 1, 0, -1, bytes(24))
+            self.by_id[ledger_id] = LedgerSummary(ledger_id, batches, NO_TALLY, 1, 0, -1, bytes(24))
 
     def ledgers(self, after: int, limit: int) -> list[LedgerSummary]:
         return [self.by_id[one] for one in sorted(self.by_id) if one > after][:limit]
@@ -111,11 +111,11 @@ class StoredSummaries:
         if self.refuses:
             return False
         self.deletions.append((ledger_id, deleted_ms))
-        tombstone = replace(self.by_id[ledger_id], row_count=0, flags=FENCED | DELETED, deleted_ms=deleted_ms)
+        tombstone = replace(self.by_id[ledger_id], batch_count=0, flags=FENCED | DELETED, deleted_ms=deleted_ms)
         self.by_id[ledger_id] = tombstone
         return True
 
-    def entry_logs(self) -> list[EntryLogRow]:
+    def entry_logs(self) -> list[KnownEntryLog]:
         return self.open_logs
 
     def is_indexed(self, sequence: int) -> bool:

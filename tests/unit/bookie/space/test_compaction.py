@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bk_spark.bookie.logs.mark import EntryLogRow, LogState
+from bk_spark.bookie.logs.mark import KnownEntryLog, LogState
 from bk_spark.bookie.space import compaction
 from bk_spark.bookie.space.compaction import Compacted, choose
 from bk_spark.errors import MissingLogError, StorageError
@@ -20,8 +20,8 @@ def bookie() -> Iterator[CollectedBookie]:
     made.bookie.close()
 
 
-def _log(file_id: int, live_bytes: int, total_bytes: int = 104_220, state: LogState = LogState.SEALED) -> EntryLogRow:
-    return EntryLogRow(file_id, 0, state, total_bytes, live_bytes)
+def _log(file_id: int, live_bytes: int, total_bytes: int = 104_220, state: LogState = LogState.SEALED) -> KnownEntryLog:
+    return KnownEntryLog(file_id, 0, state, total_bytes, live_bytes)
 
 
 # --- which logs
@@ -56,7 +56,7 @@ def test_a_log_without_a_live_byte_is_unlinked_and_its_space_is_back(bookie: Col
     bookie.seal()
     bookie.delete(2)
     bookie.checkpoint()
-    empty = {one for one, row in bookie.logs().items() if row.live_bytes == 0 and row.state is LogState.SEALED}
+    empty = {one for one, log in bookie.logs().items() if log.live_bytes == 0 and log.state is LogState.SEALED}
     before = bookie.files()
     done = bookie.compact(0.0)
     assert len(empty) >= 1
@@ -70,15 +70,15 @@ def test_a_log_without_a_live_byte_is_unlinked_and_its_space_is_back(bookie: Col
 
 def test_live_data_is_copied_and_the_rest_of_the_space_comes_back(bookie: CollectedBookie) -> None:
     bookie.fill_mixed()
-    sealed = {one for one, row in bookie.logs().items() if row.state is LogState.SEALED}
-    live_bytes = sum(row.live_bytes for row in bookie.logs().values())
+    sealed = {one for one, log in bookie.logs().items() if log.state is LogState.SEALED}
+    live_bytes = sum(log.live_bytes for log in bookie.logs().values())
     before = sum(bookie.files().values())
     done = bookie.compact(0.8)
     bookie.check()
     assert done.logs_deleted == len(sealed)
     assert done.bytes_freed == before - sum(bookie.files().values())
     assert sealed.isdisjoint(bookie.files())
-    assert sum(row.live_bytes for row in bookie.logs().values()) == live_bytes
+    assert sum(log.live_bytes for log in bookie.logs().values()) == live_bytes
     bookie.restart()
     bookie.check()
     bookie.kill()
@@ -102,7 +102,7 @@ def test_copies_of_many_logs_share_files(bookie: CollectedBookie) -> None:
     assert len(bookie.live_ids()) >= 10
     bookie.compact(0.8)
     assert len(bookie.live_ids()) == 2
-    assert {row.state for row in bookie.logs().values() if row.live_bytes} == {LogState.SEALED}
+    assert {log.state for log in bookie.logs().values() if log.live_bytes} == {LogState.SEALED}
     bookie.check()
 
 
@@ -126,7 +126,7 @@ def test_copies_can_be_compacted_again(bookie: CollectedBookie) -> None:
 
 
 def test_a_long_log_is_moved_in_several_steps(bookie: CollectedBookie, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "STEP_ROWS", 2)
+    monkeypatch.setattr(compaction, "STEP_BATCHES", 2)
     bookie.fill_mixed()
     steps: list[int] = []
     move = bookie.bookie.storage.move
@@ -147,7 +147,7 @@ def test_an_entry_larger_than_a_step_is_copied(bookie: CollectedBookie, monkeypa
 
 def test_what_is_copied_is_taken_from_the_rate(bookie: CollectedBookie) -> None:
     bookie.fill_mixed()
-    live_bytes = sum(row.live_bytes for row in bookie.logs().values())
+    live_bytes = sum(log.live_bytes for log in bookie.logs().values())
     bookie.compact(0.8)
     assert sum(bookie.copied) == live_bytes
 
@@ -170,8 +170,8 @@ def test_a_wrong_count_of_live_bytes_never_unlinks_live_data(bookie: CollectedBo
     """Protocol rule 42: the log is read through before it goes."""
     bookie.fill_mixed()
     storage = bookie.bookie.storage
-    rows = [EntryLogRow(one.file_id, one.directory, one.state, one.total_bytes, 0) for one in storage.entry_logs()]
-    monkeypatch.setattr(storage, "entry_logs", lambda: rows)
+    known = [KnownEntryLog(one.file_id, one.directory, one.state, one.total_bytes, 0) for one in storage.entry_logs()]
+    monkeypatch.setattr(storage, "entry_logs", lambda: known)
     bookie.compact(0.0)
     bookie.check()
     monkeypatch.undo()
@@ -184,14 +184,14 @@ def test_what_the_index_refers_to_is_not_unlinked_whatever_was_read(
 ) -> None:
     """A reading that passes over a live record in silence."""
     bookie.fill_mixed()
-    victim = bookie.rows(3)[1].location
+    victim = bookie.batches(3)[1].location
     assert victim is not None
     logs = bookie.bookie.storage.logs
     scan = logs.scan
     monkeypatch.setattr(logs, "scan", lambda *one, **more: (found for found in scan(*one, **more) if found[0] != victim))
     bookie.compact(0.8)
     assert victim.file_id in bookie.files()
-    assert [row.location for row in bookie.damaged] == [victim]
+    assert [stored.location for stored in bookie.damaged] == [victim]
     bookie.check()
 
 
@@ -209,7 +209,7 @@ def test_a_ledger_that_is_deleted_while_its_records_are_copied_does_not_return(b
     bookie.check()
     bookie.restart()
     bookie.check()
-    assert bookie.rows(3) == []
+    assert bookie.batches(3) == []
 
 
 def test_a_checkpoint_in_the_middle_does_no_harm(bookie: CollectedBookie) -> None:
@@ -231,25 +231,25 @@ def test_a_checkpoint_in_the_middle_does_no_harm(bookie: CollectedBookie) -> Non
     assert len(bookie.payloads(5, 30)[0]) == 31
 
 
-def test_a_reader_that_looked_up_a_row_before_gets_its_batch_after(bookie: CollectedBookie) -> None:
+def test_a_reader_that_looked_up_a_batch_before_gets_it_after(bookie: CollectedBookie) -> None:
     bookie.fill_mixed()
     storage = bookie.bookie.storage
-    rows = storage.rows_from((-1, -1, -1), 1000)
-    batches = [storage.get(row) for row in rows]
+    found = storage.batches_from((-1, -1, -1), 1000)
+    before = [storage.get(stored) for stored in found]
     bookie.compact(0.8)
-    assert [storage.get(row) for row in rows] == batches
+    assert [storage.get(stored) for stored in found] == before
 
 
 def test_a_reader_of_a_log_that_is_gone_learns_nothing(bookie: CollectedBookie) -> None:
     bookie.fill_mixed()
     storage = bookie.bookie.storage
-    (row, *_) = storage.rows_from((-1, -1, -1), 1)
+    (stored, *_) = storage.batches_from((-1, -1, -1), 1)
     bookie.compact(0.8)
-    bookie.delete(row.ledger_id)
+    bookie.delete(stored.ledger_id)
     bookie.checkpoint()
     bookie.compact(0.8)
     with pytest.raises(MissingLogError):
-        storage.get(row)
+        storage.get(stored)
 
 
 # --- space
@@ -314,6 +314,6 @@ def test_a_pass_that_is_told_to_stop_reads_no_further(bookie: CollectedBookie, m
     dead = [one for one in bookie.logs().values() if one.live_bytes == 0 and one.state is LogState.SEALED]
     assert len(dead) > 1
     read: list[int] = []
-    monkeypatch.setattr(bookie.bookie.storage, "row", lambda *key: read.append(1))
+    monkeypatch.setattr(bookie.bookie.storage, "find", lambda *key: read.append(1))
     bookie.compact(0.0, lambda: not read)
     assert len(read) == 1

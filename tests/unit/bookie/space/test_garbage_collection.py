@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bk_spark.bookie.index.rows import Limbo
+from bk_spark.bookie.index.values import Limbo
 from bk_spark.bookie.space import garbage_collection
 from bk_spark.bookie.space.garbage_collection import METADATA_EXISTS, TOMBSTONE_MS, ClusterMember, Collected, DeletedLedgers
 from bk_spark.errors import BookKeeperError, MetadataConflictError, MetadataUnavailableError, StorageError
@@ -255,7 +255,7 @@ def test_the_week_of_an_over_replicated_ledger_begins_when_its_metadata_is_gone(
 
 
 def test_a_ledger_that_is_only_fenced_here_becomes_a_tombstone_too(gc: Rounds) -> None:
-    gc.storage.put(1, rows=0)
+    gc.storage.put(1, batches=0)
     gc.rounds(2)
     assert gc.storage.deleted == [1]
 

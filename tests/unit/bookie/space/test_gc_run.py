@@ -92,7 +92,7 @@ def test_small_adds_come_back_too_from_logs_that_are_still_written_to(bookie: Ru
     bookie.create(1, 2)
     bookie.fill(1, 2, entries=100, size=SMALL)
     bookie.checkpoint()
-    assert {row.state for row in bookie.logs().values()} == {LogState.OPEN}
+    assert {log.state for log in bookie.logs().values()} == {LogState.OPEN}
     bookie.remove(1)
     before = sum(bookie.files().values())
     bookie.collect()
@@ -106,7 +106,7 @@ def test_an_open_log_that_is_live_is_not_rolled(bookie: RunningBookie) -> None:
     bookie.fill(1, entries=3)
     bookie.checkpoint()
     bookie.collect()
-    assert {row.state for row in bookie.logs().values()} == {LogState.OPEN}
+    assert {log.state for log in bookie.logs().values()} == {LogState.OPEN}
 
 
 def test_a_bookie_with_nothing_new_is_not_waited_for(bookie: RunningBookie) -> None:
@@ -125,8 +125,8 @@ def test_a_run_without_compaction_rolls_nothing(bookie: RunningBookie) -> None:
     bookie.remove(1, 2)
     bookie.collect(GcPlan())
     bookie.collect(GcPlan())
-    assert {row.state for row in bookie.logs().values()} == {LogState.OPEN}
-    assert bookie.rows(1) == []
+    assert {log.state for log in bookie.logs().values()} == {LogState.OPEN}
+    assert bookie.batches(1) == []
 
 
 def test_deleted_ledgers_answer_no_such_ledger_and_take_no_adds(bookie: RunningBookie) -> None:
@@ -256,5 +256,5 @@ def test_a_run_that_is_told_to_stop_does_not_compact(bookie: RunningBookie) -> N
     for _ in range(2):
         bookie.collector.run(MAJOR, lambda: True, lambda: False)
     assert bookie.collector.run(MAJOR, lambda: False, lambda: False) == GcReport()
-    assert bookie.rows(1) == []
+    assert bookie.batches(1) == []
     assert bookie.collect().logs_deleted > 0

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from bk_spark.bookie.logs.mark import EntryLogRow, LogState
+from bk_spark.bookie.logs.mark import KnownEntryLog, LogState
 from bk_spark.bookie.pace import Clocks
 from bk_spark.bookie.space.gc_run import GarbageCollector, GcPlan, GcStatus
 from bk_spark.config import BookieConfig
@@ -169,7 +169,7 @@ def test_a_run_that_went_through_owes_nothing_and_one_that_failed_does(gc: Runni
 
 
 def test_the_status_tells_what_is_stored_and_what_of_it_is_live(gc: Running) -> None:
-    gc.storage.open_logs = [EntryLogRow(1, 0, LogState.OPEN, 5_000, 10), EntryLogRow(2, 0, LogState.OPEN, 7_000, 6_000)]
+    gc.storage.open_logs = [KnownEntryLog(1, 0, LogState.OPEN, 5_000, 10), KnownEntryLog(2, 0, LogState.OPEN, 7_000, 6_000)]
     gc.collector.start()
     status = gc.run()
     assert (status.live_bytes, status.total_bytes) == (6_010, 12_000)

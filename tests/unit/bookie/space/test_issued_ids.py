@@ -140,7 +140,7 @@ def test_with_ids_above_the_counter_nothing_is_deleted(world: World) -> None:
     world.go_back_to(5)
     assert "no ledger is deleted, because the metadata store went back" in world.collect()
     world.checkpoint()
-    assert [one.row_count > 0 for one in world.bookie.storage.ledgers(-1, 100)] == [True] * 10
+    assert [one.batch_count > 0 for one in world.bookie.storage.ledgers(-1, 100)] == [True] * 10
 
 
 def test_the_finding_stays_when_the_ids_pass_what_is_held(world: World) -> None:
@@ -192,7 +192,7 @@ def test_a_closed_ledger_of_another_creator_elsewhere_is_no_reason_to_delete_wha
     world.checkpoint()
     OverReplicatedLedgers(world.local, world.cluster).collect(lambda: True)
     world.checkpoint()
-    deleted = [one.ledger_id for one in world.bookie.storage.ledgers(-1, 100) if one.row_count == 0]
+    deleted = [one.ledger_id for one in world.bookie.storage.ledgers(-1, 100) if one.batch_count == 0]
     assert deleted == [3, 4], "their copies here have no token, and fit; ledger 11 is of another creator"
 
 

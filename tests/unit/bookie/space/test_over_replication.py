@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from bk_spark.bookie.index.rows import Limbo
+from bk_spark.bookie.index.values import Limbo
 from bk_spark.bookie.space.garbage_collection import METADATA_EXISTS
 from bk_spark.bookie.space.over_replication import OverReplicatedLedgers
 from bk_spark.errors import MetadataUnavailableError
@@ -123,7 +123,7 @@ def test_ledgers_in_limbo_or_without_data_or_without_metadata_stay(gc: Rounds) -
     gc.replicate_away(1)
     gc.storage.limbo = Limbo(100, settled_through=100, unsettled=frozenset({1}))
     gc.replicate_away(2)
-    gc.storage.put(2, rows=0)
+    gc.storage.put(2, batches=0)
     gc.storage.put(3)
     assert gc.round() == 0
 
@@ -189,7 +189,7 @@ def test_a_lock_that_could_not_be_given_back_is_by_the_next_round_though_the_led
     with pytest.raises(MetadataUnavailableError):
         gc.round()
     assert gc.storage.deletions == [(1, METADATA_EXISTS)]
-    gc.storage.put(1, rows=0)
+    gc.storage.put(1, batches=0)
     gc.store.delete = delete  # type: ignore[method-assign]
     assert gc.locks() == ["urL0000000001"]
     assert gc.round() == 0

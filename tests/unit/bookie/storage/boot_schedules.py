@@ -13,8 +13,8 @@ from bk_spark.bookie.identity import boot, cookie
 from bk_spark.bookie.identity.boot_file import BootPhase, BootRecord
 from bk_spark.bookie.identity.cookie import format_bookie
 from bk_spark.bookie.identity.cookie_file import encode_stored
-from bk_spark.bookie.index import rows
-from bk_spark.bookie.index.rows import Limbo
+from bk_spark.bookie.index import values
+from bk_spark.bookie.index.values import Limbo
 from bk_spark.bookie.inspection import rebuild_index
 from bk_spark.bookie.logs.record import RecordKind
 from bk_spark.bookie.storage import open_storage
@@ -190,7 +190,7 @@ def a_bookie_that_lost_its_disk_is_asked_how_far_a_ledger_is_confirmed(scene: Sc
 
 
 def forget_limbo(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(rows, "_packed_limbo", lambda _: b"")
+    patch.setattr(values, "_packed_limbo", lambda _: b"")
 
 
 @CASES.add(11, forget_limbo, "limbo is stored in the index before anything is served")
@@ -277,7 +277,9 @@ def rebuild_without_deletions(patch: pytest.MonkeyPatch) -> None:
 
 
 @CASES.add(
-    13, rebuild_without_deletions, "a deletion in a journal keeps rows out of the new index, and replay hides them (both out)"
+    13,
+    rebuild_without_deletions,
+    "a deletion in a journal keeps batches out of the new index, and replay hides them (both out)",
 )
 def an_index_is_rebuilt_from_logs_with_a_deleted_ledger(scene: Scene) -> None:
     life = Life(scene)

@@ -106,7 +106,7 @@ def delete_the_fence_too(patch: pytest.MonkeyPatch) -> None:
 
     def apply_and_purge(self, change):
         apply(self, change)
-        if change.deleted_at and not change.rows:
+        if change.deleted_at and not change.batches:
             self.purge(change.ledger_id)
 
     patch.setattr(Transaction, "apply", apply_and_purge)

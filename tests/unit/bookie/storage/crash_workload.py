@@ -15,7 +15,7 @@ from unittest.mock import patch
 import pyarrow as pa
 
 from bk_spark.bookie.bookie import Bookie
-from bk_spark.bookie.index.rows import BatchRow
+from bk_spark.bookie.index.values import StoredBatch
 from bk_spark.bookie.pace import RateLimiter
 from bk_spark.bookie.space.compaction import Compaction
 from bk_spark.bookie.space.garbage_collection import LocalLedgers
@@ -246,7 +246,7 @@ class Run:
         self._disk = disk
         self._config = config
         self.compacted = 0
-        self.damaged: list[BatchRow] = []
+        self.damaged: list[StoredBatch] = []
         self._background = HeldSteps()
         self._bookie = self._open()
 

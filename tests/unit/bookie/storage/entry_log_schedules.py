@@ -10,7 +10,7 @@ import pytest
 from bk_spark.bookie.index.sqlite_tables import BATCHES
 from bk_spark.bookie.index.sqlite_transaction import Transaction
 from bk_spark.bookie.logs import all_logs
-from bk_spark.bookie.logs.mark import EntryLogRow, LogState
+from bk_spark.bookie.logs.mark import KnownEntryLog, LogState
 from bk_spark.bookie.space.compaction import _Copying
 from bk_spark.bookie.storage.stored_ledgers import StoredLedgers
 from bk_spark.errors import MissingLogError, StorageError
@@ -33,9 +33,9 @@ def must_be_right(bookie: CollectedBookie) -> None:
 
 
 def collect_every_closed_file(patch: pytest.MonkeyPatch) -> None:
-    def on_disk(self) -> list[EntryLogRow]:
+    def on_disk(self) -> list[KnownEntryLog]:
         (directory,) = self.logs._directories
-        return [EntryLogRow(one, 0, LogState.SEALED, 1 << 20, 0) for one in directory.file_ids()[:-1]]
+        return [KnownEntryLog(one, 0, LogState.SEALED, 1 << 20, 0) for one in directory.file_ids()[:-1]]
 
     patch.setattr(StoredLedgers, "entry_logs", on_disk)
     patch.setattr(Transaction, "bury", lambda *_: True)
@@ -56,17 +56,17 @@ def a_log_rolls_whose_rows_are_in_memory_only(scene: Scene) -> None:
 
 
 def insert_moved_rows(patch: pytest.MonkeyPatch) -> None:
-    def move(self, row, place) -> None:
-        if self._tables.find(BATCHES, (row.ledger_id, row.first_entry_id, row.sequence)) is not None:
-            self.remove(row)
-        edit = self._edit(row.ledger_id)
+    def move(self, stored, place) -> None:
+        if self._tables.find(BATCHES, (stored.ledger_id, stored.first_entry_id, stored.sequence)) is not None:
+            self.remove(stored)
+        edit = self._edit(stored.ledger_id)
         edit.after = replace(edit.after, highest_entry_id=1 << 20, max_span=1 << 10, deleted_at=0)
-        self._insert(edit, [replace(row, location=place)])
+        self._insert(edit, [replace(stored, location=place)])
 
     patch.setattr(Transaction, "move", move)
 
 
-@CASES.add(5, insert_moved_rows, "compaction only updates rows that are there, below no deletion (both out)")
+@CASES.add(5, insert_moved_rows, "compaction only updates stored batches that are there, below no deletion (both out)")
 def a_ledger_is_deleted_while_its_records_are_copied(scene: Scene) -> None:
     bookie = CollectedBookie()
     bookie.fill_mixed()
@@ -80,7 +80,7 @@ def a_ledger_is_deleted_while_its_records_are_copied(scene: Scene) -> None:
 
     bookie.compact(0.8, delete_meanwhile)
     must_be_right(bookie)
-    must(bookie.rows(3) == [], "rows of a deleted ledger are back")
+    must(bookie.batches(3) == [], "stored batches of a deleted ledger are back")
 
 
 def enter_copies_unsynced(patch: pytest.MonkeyPatch) -> None:
@@ -120,19 +120,19 @@ def the_power_fails_right_after_a_compacted_log_is_unlinked(scene: Scene) -> Non
 
 
 def look_up_once(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(StoredLedgers, "get", lambda self, row: row.batch or self._read(row))
+    patch.setattr(StoredLedgers, "get", lambda self, stored: stored.batch or self._read(stored))
 
 
-@CASES.add(5, look_up_once, "a row whose log is gone is looked up once more")
+@CASES.add(5, look_up_once, "a stored batch whose log is gone is looked up once more")
 def a_log_is_compacted_between_the_look_up_and_the_read(scene: Scene) -> None:
     bookie = CollectedBookie()
     bookie.fill_mixed()
     storage = bookie.bookie.storage
-    rows = storage.rows_from((-1, -1, -1), 1000)
+    batches = storage.batches_from((-1, -1, -1), 1000)
     bookie.compact()
-    for row in rows:
+    for stored in batches:
         try:
-            storage.get(row)
+            storage.get(stored)
         except StorageError as problem:
             raise Violated("a stored batch was not found") from problem
 

@@ -27,7 +27,7 @@ def change_index(harness: Harness, *statements: str, values: tuple = ()) -> list
     connection = sqlite3.connect(harness.data_dir / "index" / sqlite_index.INDEX_FILE)
     try:
         with connection:
-            return [row for one in statements for row in connection.execute(one, values).fetchall()]
+            return [stored for one in statements for stored in connection.execute(one, values).fetchall()]
     finally:
         connection.close()
 
@@ -36,7 +36,7 @@ def deny_without_proof(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(VerifiedIndex, "verify_entry", lambda *_: None)
 
 
-@CASES.add(3, deny_without_proof, "the rows of a segment are held against its tally before an entry is denied")
+@CASES.add(3, deny_without_proof, "the stored batches of a segment are held against its tally before an entry is denied")
 def a_row_vanishes_from_the_index(scene: Scene) -> None:
     bookie = scene.started()
     bookie.add(1, 0, 9)
@@ -58,12 +58,12 @@ def read_unverified(patch: pytest.MonkeyPatch, unverified: Table) -> None:
     patch.setattr(Tables, "select", select_any)
 
 
-def read_rows_unverified(patch: pytest.MonkeyPatch) -> None:
+def read_batches_unverified(patch: pytest.MonkeyPatch) -> None:
     read_unverified(patch, sqlite_tables.BATCHES)
-    patch.setattr(StoredLedgers, "_read", lambda self, row: self.logs.read(row.location)[1])
+    patch.setattr(StoredLedgers, "_read", lambda self, stored: self.logs.read(stored.location)[1])
 
 
-@CASES.add(3, read_rows_unverified, "a row has a checksum, and its record must be the one it names (both out)")
+@CASES.add(3, read_batches_unverified, "a stored batch has a checksum, and its record must be the one it names (both out)")
 def a_row_points_to_another_record(scene: Scene) -> None:
     bookie = scene.started()
     for tag in (1, 2):

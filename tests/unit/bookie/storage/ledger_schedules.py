@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from bk_spark.bookie import batch_read
-from bk_spark.bookie.index.look_up import RowWindow
+from bk_spark.bookie.index.look_up import BatchWindow
 from bk_spark.bookie.logs import writer
 from bk_spark.bookie.logs.record import RecordKind
 from bk_spark.bookie.storage import open_storage
@@ -31,17 +31,17 @@ LARGE = 2000
 
 
 def look_at_the_greatest_first_id(patch: pytest.MonkeyPatch) -> None:
-    overlapping = RowWindow.overlapping
+    overlapping = BatchWindow.overlapping
 
     def nearest(self, first, last):
-        rows = overlapping(self, 0, last)
-        found = max(rows, key=lambda row: (row.first_entry_id, row.sequence), default=None)
+        batches = overlapping(self, 0, last)
+        found = max(batches, key=lambda stored: (stored.first_entry_id, stored.sequence), default=None)
         return [found] if found is not None and found.last_entry_id >= first else []
 
-    patch.setattr(RowWindow, "overlapping", nearest)
+    patch.setattr(BatchWindow, "overlapping", nearest)
 
 
-@CASES.add(1, look_at_the_greatest_first_id, "the look-up visits every row whose interval may hold the id")
+@CASES.add(1, look_at_the_greatest_first_id, "the look-up visits every stored batch whose interval may hold the id")
 def a_part_of_a_batch_comes_again_in_another_cut(scene: Scene) -> None:
     bookie = scene.started()
     bookie.add(1, 0, 99)
@@ -55,14 +55,14 @@ def a_part_of_a_batch_comes_again_in_another_cut(scene: Scene) -> None:
 def replace_rows_with_the_same_first_id(patch: pytest.MonkeyPatch) -> None:
     add = CachedLedger.add
 
-    def replace_row(self, row, last_add_confirmed):
-        self.rows = [one for one in self.rows if one.first_entry_id != row.first_entry_id]
-        add(self, row, last_add_confirmed)
+    def replace_row(self, stored, last_add_confirmed):
+        self.batches = [one for one in self.batches if one.first_entry_id != stored.first_entry_id]
+        add(self, stored, last_add_confirmed)
 
     patch.setattr(CachedLedger, "add", replace_row)
 
 
-@CASES.add(1, replace_rows_with_the_same_first_id, "rows are never replaced by their first id")
+@CASES.add(1, replace_rows_with_the_same_first_id, "stored batches are never replaced by their first id")
 def the_beginning_of_a_batch_comes_again(scene: Scene) -> None:
     bookie = scene.started()
     bookie.add(1, 0, 99)
@@ -71,14 +71,14 @@ def the_beginning_of_a_batch_comes_again(scene: Scene) -> None:
 
 
 def believe_the_newest_interval(patch: pytest.MonkeyPatch) -> None:
-    def newest(rows, entry_id):
-        found = max(rows, key=lambda row: row.sequence, default=None)
+    def newest(batches, entry_id):
+        found = max(batches, key=lambda stored: stored.sequence, default=None)
         return found if found is not None and found.holds(entry_id) else None
 
     patch.setattr(batch_read, "newest_holding", newest)
 
 
-@CASES.add(1, believe_the_newest_interval, "the look-up goes on behind a row whose pattern lacks the id")
+@CASES.add(1, believe_the_newest_interval, "the look-up goes on behind a stored batch whose pattern lacks the id")
 def a_striped_batch_lies_over_an_entry_that_it_lacks(scene: Scene) -> None:
     bookie = scene.started()
     pattern = IdPattern(4, 3, 2)
@@ -89,7 +89,7 @@ def a_striped_batch_lies_over_an_entry_that_it_lacks(scene: Scene) -> None:
 
 
 def take_an_overlap_for_a_duplicate(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(SecondAdd, "judge", lambda _, rows: Judgement.STORED if rows else Judgement.STORE)
+    patch.setattr(SecondAdd, "judge", lambda _, batches: Judgement.STORED if batches else Judgement.STORE)
 
 
 @CASES.add(1, take_an_overlap_for_a_duplicate, "whether an add is stored already is decided for each of its ids")
@@ -104,17 +104,17 @@ def an_add_is_stored_in_part(scene: Scene) -> None:
 
 
 def show_only_what_is_durable(patch: pytest.MonkeyPatch) -> None:
-    rows = StoredLedgers.rows
+    batches = StoredLedgers.batches
 
-    def durable_rows(self, *interval):
-        window = rows(self, *interval)
+    def durable_batches(self, *interval):
+        window = batches(self, *interval)
         window._cached = type(window._cached)(one for one in window._cached if one.sequence <= self._durable_sequence)
         return window
 
-    patch.setattr(StoredLedgers, "rows", durable_rows)
+    patch.setattr(StoredLedgers, "batches", durable_batches)
 
 
-@CASES.add(4, show_only_what_is_durable, "an add has its row in memory from the moment it is staged")
+@CASES.add(4, show_only_what_is_durable, "an add has its stored batch in memory from the moment it is staged")
 def a_read_meets_an_add_whose_sync_is_pending(scene: Scene) -> None:
     bookie = scene.harness()
     bookie.durable_wait_s = 0
@@ -155,14 +155,14 @@ def forget_what_was_not_synced(patch: pytest.MonkeyPatch) -> None:
             sync(self)
         except BookKeeperError:
             for _, ledger in self._layers.active.ledgers():
-                ledger.rows = [row for row in ledger.rows if row.sequence <= self._durable_sequence]
+                ledger.batches = [stored for stored in ledger.batches if stored.sequence <= self._durable_sequence]
             raise
 
     patch.setattr(LedgerStorage, "sync", sync_or_forget)
     patch.setattr(ChangeGate, "check_denial", lambda _: None)
 
 
-@CASES.add(4, forget_what_was_not_synced, "after a failed sync its rows stay, and nothing is denied (both out)")
+@CASES.add(4, forget_what_was_not_synced, "after a failed sync its stored batches stay, and nothing is denied (both out)")
 def the_sync_of_an_add_fails(scene: Scene) -> None:
     bookie = scene.started()
     bookie.add(1, 0, 2)
@@ -252,8 +252,8 @@ def a_deleted_ledger_is_met_by_the_scan(scene: Scene) -> None:
 
 
 def order_by_reading(patch: pytest.MonkeyPatch) -> None:
-    row_of, numbers = open_storage.row_of, iter(range(1, 1000))
-    patch.setattr(open_storage, "row_of", lambda batch, _, location: row_of(batch, next(numbers), location))
+    stored_batch, numbers = open_storage.stored_batch, iter(range(1, 1000))
+    patch.setattr(open_storage, "stored_batch", lambda batch, _, location: stored_batch(batch, next(numbers), location))
 
 
 @CASES.add(14, order_by_reading, "the union of all logs is ordered by sequence")
@@ -267,8 +267,10 @@ def the_newer_copy_is_in_the_log_that_is_read_first(scene: Scene) -> None:
 
 
 def show_what_lies_before_a_deletion(patch: pytest.MonkeyPatch) -> None:
-    start = RowWindow.__init__
-    patch.setattr(RowWindow, "__init__", lambda self, cached, fetch, first, span, _=0: start(self, cached, fetch, first, span))
+    start = BatchWindow.__init__
+    patch.setattr(
+        BatchWindow, "__init__", lambda self, cached, fetch, first, span, _=0: start(self, cached, fetch, first, span)
+    )
 
 
 @CASES.add(14, show_what_lies_before_a_deletion, "what has a lower sequence than the deletion is hidden until it is gone")

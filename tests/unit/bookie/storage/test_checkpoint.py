@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from bk_spark.bookie.index.rows import unpack_state
+from bk_spark.bookie.index.values import unpack_state
 from bk_spark.bookie.logs.mark import LogState
 from bk_spark.bookie.logs.witness import WITNESS_FILE
 from bk_spark.bookie.storage.checkpoint import run_inline
@@ -22,7 +22,7 @@ def _mark(data_dir):
     return unpack_state(value, "the index").mark
 
 
-def _row_count(data_dir):
+def _batch_count(data_dir):
     connection = sqlite3.connect(f"file:{data_dir}/index/ledgers.sqlite?immutable=1", uri=True)
     (count,) = connection.execute("SELECT count(*) FROM batches").fetchone()
     connection.close()
@@ -115,7 +115,7 @@ def test_copies_of_a_checkpoint_that_was_cut_short_are_not_counted_twice(harness
     harness.start()
     harness.assert_holds(1, 0, 29)
     harness.stop()
-    assert (_row_count(harness.data_dir), _entry_count(harness.data_dir)) == (1, 30)
+    assert (_batch_count(harness.data_dir), _entry_count(harness.data_dir)) == (1, 30)
 
 
 def test_a_clean_stop_leaves_nothing_to_replay(harness):
@@ -135,7 +135,7 @@ def test_a_thousand_single_appends_become_one_row_and_read_as_before(harness, ex
         harness.stage(harness.batch(1, one, one))
     assert {reply.status for reply in harness.sync()} == {Status.OK}
     harness.bookie.storage.checkpoint()
-    assert _row_count(harness.data_dir) == 1
+    assert _batch_count(harness.data_dir) == 1
     for _ in range(2):
         batches, end = harness.read(1, 0, 999)
         assert end.status is Status.OK
@@ -346,7 +346,7 @@ def test_a_clean_stop_seals_the_copies_of_its_checkpoints_too(harness):
 
 
 def test_what_the_index_knows_as_sealed_is_not_told_it_again(harness):
-    """Otherwise each checkpoint would write a row for every log of the bookie's life."""
+    """Otherwise each checkpoint would write a row for every entry log of the bookie's life."""
     harness.start(entry_log_file_bytes=8000)
     for first in range(0, 30, 3):
         harness.add(1, first, first + 2, size=2000)

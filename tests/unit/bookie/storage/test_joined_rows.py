@@ -1,4 +1,4 @@
-"""Which cached rows become one. Ref: docs/rules.md, storage rule 1."""
+"""Which cached stored batches become one. Ref: docs/rules.md, storage rule 1."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bk_spark.bookie.index.look_up import newest_holding
-from bk_spark.bookie.index.rows import BatchRow, row_of
+from bk_spark.bookie.index.values import StoredBatch, stored_batch
 from bk_spark.bookie.logs.writer import EntryLocation
 from bk_spark.bookie.storage.checkpoint import JOINED_BELOW_BYTES, MAX_JOINED_BYTES, joined, runs
 from bk_spark.config import MAX_BATCH_ENTRIES, DigestType
@@ -21,30 +21,30 @@ IDS = 40
 
 
 @pytest.fixture
-def row(harness):
+def stored(harness):
     def make(first, last, sequence, *, size=10, pattern=DENSE, location=None):
-        return row_of(harness.batch(1, first, last, size=size, tag=sequence, pattern=pattern), sequence, location)
+        return stored_batch(harness.batch(1, first, last, size=size, tag=sequence, pattern=pattern), sequence, location)
 
     return make
 
 
-def _shape(rows):
-    return [[(one.first_entry_id, one.last_entry_id, one.sequence) for one in run] for run in runs(rows)]
+def _shape(batches):
+    return [[(one.first_entry_id, one.last_entry_id, one.sequence) for one in run] for run in runs(batches)]
 
 
-def test_rows_that_follow_each_other_are_one_run(row):
-    assert _shape([row(0, 4, 1), row(5, 5, 2), row(6, 9, 3)]) == [[(0, 4, 1), (5, 5, 2), (6, 9, 3)]]
+def test_rows_that_follow_each_other_are_one_run(stored):
+    assert _shape([stored(0, 4, 1), stored(5, 5, 2), stored(6, 9, 3)]) == [[(0, 4, 1), (5, 5, 2), (6, 9, 3)]]
 
 
-def test_a_gap_ends_a_run(row):
-    assert _shape([row(0, 4, 1), row(6, 9, 2)]) == [[(0, 4, 1)], [(6, 9, 2)]]
+def test_a_gap_ends_a_run(stored):
+    assert _shape([stored(0, 4, 1), stored(6, 9, 2)]) == [[(0, 4, 1)], [(6, 9, 2)]]
 
 
-def test_rows_whose_ids_another_row_may_hold_stay_alone(row):
+def test_rows_whose_ids_another_row_may_hold_stay_alone(stored):
     """The worked example: joined, 0-4 (5) would hide what 7 says of these ids."""
-    rows = [row(0, 4, 5), row(0, 99, 7, location=EntryLocation(1, 4096, 500)), row(5, 9, 9)]
-    assert _shape(rows) == [[(0, 4, 5)], [(0, 99, 7)], [(5, 9, 9)]]
-    assert _shape([row(0, 4, 1), row(5, 9, 2), row(9, 12, 3), row(13, 14, 4), row(15, 16, 5)]) == [
+    batches = [stored(0, 4, 5), stored(0, 99, 7, location=EntryLocation(1, 4096, 500)), stored(5, 9, 9)]
+    assert _shape(batches) == [[(0, 4, 5)], [(0, 99, 7)], [(5, 9, 9)]]
+    assert _shape([stored(0, 4, 1), stored(5, 9, 2), stored(9, 12, 3), stored(13, 14, 4), stored(15, 16, 5)]) == [
         [(0, 4, 1)],
         [(5, 9, 2)],
         [(9, 12, 3)],
@@ -52,30 +52,30 @@ def test_rows_whose_ids_another_row_may_hold_stay_alone(row):
     ]
 
 
-def test_large_rows_and_rows_in_a_log_stay_as_they_are(row):
-    large = row(5, 9, 2, size=JOINED_BELOW_BYTES)
-    logged = row(10, 14, 3, location=EntryLocation(1, 4096, 500))
-    assert [len(run) for run in runs([row(0, 4, 1), large, logged, row(15, 19, 4), row(20, 24, 5)])] == [1, 1, 1, 2]
+def test_large_rows_and_rows_in_a_log_stay_as_they_are(stored):
+    large = stored(5, 9, 2, size=JOINED_BELOW_BYTES)
+    logged = stored(10, 14, 3, location=EntryLocation(1, 4096, 500))
+    assert [len(run) for run in runs([stored(0, 4, 1), large, logged, stored(15, 19, 4), stored(20, 24, 5)])] == [1, 1, 1, 2]
 
 
-def test_striped_rows_of_one_slot_are_joined_and_others_are_not(row):
+def test_striped_rows_of_one_slot_are_joined_and_others_are_not(stored):
     one, other = IdPattern(4, 3, 2), IdPattern(4, 3, 1)
-    rows = [row(0, 3, 1, pattern=one), row(4, 7, 2, pattern=one), row(8, 11, 3, pattern=other)]
-    assert [len(run) for run in runs(rows)] == [2, 1]
+    batches = [stored(0, 3, 1, pattern=one), stored(4, 7, 2, pattern=one), stored(8, 11, 3, pattern=other)]
+    assert [len(run) for run in runs(batches)] == [2, 1]
 
 
-def test_a_run_ends_before_it_spans_more_ids_or_bytes_than_one_batch_may(row):
-    rows = [row(place * 700, place * 700 + 699, place + 1, size=1) for place in range(100)]
-    assert all(run[-1].last_entry_id - run[0].first_entry_id < MAX_BATCH_ENTRIES for run in runs(rows))
-    assert [len(run) for run in runs(rows)] == [93, 7]
-    rows = [row(place, place, place + 1, size=7000) for place in range(300)]
-    sizes = [sum(one.size_bytes for one in run) for run in runs(rows)]
+def test_a_run_ends_before_it_spans_more_ids_or_bytes_than_one_batch_may(stored):
+    batches = [stored(place * 700, place * 700 + 699, place + 1, size=1) for place in range(100)]
+    assert all(run[-1].last_entry_id - run[0].first_entry_id < MAX_BATCH_ENTRIES for run in runs(batches))
+    assert [len(run) for run in runs(batches)] == [93, 7]
+    batches = [stored(place, place, place + 1, size=7000) for place in range(300)]
+    sizes = [sum(one.size_bytes for one in run) for run in runs(batches)]
     assert len(sizes) == 3
     assert max(sizes) < MAX_JOINED_BYTES + JOINED_BELOW_BYTES
 
 
-def test_a_joined_batch_has_every_entry_as_it_was_and_the_highest_sequence(row):
-    run = [row(0, 4, 3), row(5, 5, 7), row(6, 9, 5)]
+def test_a_joined_batch_has_every_entry_as_it_was_and_the_highest_sequence(stored):
+    run = [stored(0, 4, 3), stored(5, 5, 7), stored(6, 9, 5)]
     ((batch, sequence),) = joined(run)
     assert sequence == 7
     entries, parts = decode(batch), [decode(one.batch) for one in run]
@@ -84,10 +84,10 @@ def test_a_joined_batch_has_every_entry_as_it_was_and_the_highest_sequence(row):
     assert entries.last_add_confirmed.tolist() == [one for part in parts for one in part.last_add_confirmed.tolist()]
 
 
-def test_batches_that_nobody_can_join_are_stored_as_they_came(row):
+def test_batches_that_nobody_can_join_are_stored_as_they_came(stored):
     """Bodies are not looked into when they come."""
-    run = [row(0, 4, 1), row(5, 9, 2)]
-    broken = replace(run[1], batch=row(5, 9, 2, size=12).batch)  # its lengths begin elsewhere
+    run = [stored(0, 4, 1), stored(5, 9, 2)]
+    broken = replace(run[1], batch=stored(5, 9, 2, size=12).batch)  # its lengths begin elsewhere
     assert [sequence for _, sequence in joined([run[0], broken])] == [1, 2]
 
 
@@ -97,20 +97,20 @@ _spans = st.lists(st.tuples(st.integers(0, IDS), st.integers(1, 8), st.booleans(
 @examples(200)
 @given(spans=_spans)
 def test_joining_hides_nothing_that_is_newer(spans):
-    """For every id the newest row that holds it is, or is joined into, the same row as before."""
-    rows = [
-        BatchRow(1, first, first + count - 1, sequence, DENSE, 0, None, _Batch(first, first + count - 1))
+    """For every id the newest stored batch that holds it is, or is joined into, the same stored batch as before."""
+    batches = [
+        StoredBatch(1, first, first + count - 1, sequence, DENSE, 0, None, _Batch(first, first + count - 1))
         for sequence, (first, count, _) in enumerate(spans, 1)
     ]
-    rows.sort(key=lambda one: (one.first_entry_id, one.sequence))
-    found = list(runs(rows))
-    assert [one for run in found for one in run] == rows
+    batches.sort(key=lambda one: (one.first_entry_id, one.sequence))
+    found = list(runs(batches))
+    assert [one for run in found for one in run] == batches
     after = [
-        (BatchRow(1, run[0].first_entry_id, run[-1].last_entry_id, max(one.sequence for one in run), DENSE, 0, None), run)
+        (StoredBatch(1, run[0].first_entry_id, run[-1].last_entry_id, max(one.sequence for one in run), DENSE, 0, None), run)
         for run in found
     ]
     for entry_id in range(IDS + 10):
-        before = newest_holding(rows, entry_id)
+        before = newest_holding(batches, entry_id)
         now = max((pair for pair in after if pair[0].holds(entry_id)), key=lambda pair: pair[0].sequence, default=None)
         assert (before is None) == (now is None)
         assert before is None or before in now[1]

@@ -81,7 +81,7 @@ def test_a_checkpoint_that_cannot_open_a_file_is_done_again(harness, part):
     harness.disk.failing.clear()
     harness.bookie.storage.checkpoint()
     assert harness.bookie.storage.cache_bytes == (0, 0)
-    assert harness.bookie.storage.rows_from((-1, -1, -1), 10)
+    assert harness.bookie.storage.batches_from((-1, -1, -1), 10)
     harness.assert_holds(1, 0, 9)
     harness.kill()
     harness.start()

@@ -11,8 +11,8 @@ import pytest
 
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.directories import Directories
-from bk_spark.bookie.index.rows import Limbo
 from bk_spark.bookie.index.sqlite_index import open_index
+from bk_spark.bookie.index.values import Limbo
 from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES
 from bk_spark.bookie.storage.checkpoint import run_inline
 from bk_spark.bookie.storage.open_storage import OpenOptions

@@ -11,7 +11,7 @@ import shutil
 import pytest
 
 from bk_spark.bookie.disk import ReadFile
-from bk_spark.bookie.index.rows import Limbo
+from bk_spark.bookie.index.values import Limbo
 from bk_spark.bookie.logs.all_logs import LogsReplay
 from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES
 from bk_spark.bookie.logs.witness import WITNESS_FILE
@@ -185,11 +185,11 @@ def test_a_batch_whose_sectors_cannot_be_read_is_stored_again_when_it_comes(harn
     harness.start()
     harness.add(1, 0, 4, size=size)
     harness.restart()
-    (row,) = harness.bookie.storage.rows(1, 0, 4).overlapping(0, 4)
+    (stored,) = harness.bookie.storage.batches(1, 0, 4).overlapping(0, 4)
     read = ReadFile.read
 
     def fail(file, offset, count):
-        if file.path == harness.bookie.storage.logs.path_of(row.location.file_id) and offset >= row.location.offset:
+        if file.path == harness.bookie.storage.logs.path_of(stored.location.file_id) and offset >= stored.location.offset:
             raise StorageError(f"reading {file.path}", "Input/output error")
         return read(file, offset, count)
 
@@ -197,13 +197,13 @@ def test_a_batch_whose_sectors_cannot_be_read_is_stored_again_when_it_comes(harn
     assert harness.read(1, 0, 4)[1].status is Status.IO_ERROR
     assert harness.add(1, 0, 4, size=size, recovery=True).status is Status.OK
     monkeypatch.setattr(ReadFile, "read", read)
-    assert len(harness.bookie.storage.rows(1, 0, 4).overlapping(0, 4)) == 2
+    assert len(harness.bookie.storage.batches(1, 0, 4).overlapping(0, 4)) == 2
     harness.assert_holds(1, 0, 4, size=size)
 
 
 @SIZES
 def test_an_entry_log_that_is_gone_makes_its_entries_unknown_never_absent(harness, size):
-    """Storage rule 5: the row is looked up once more, and then unknown."""
+    """Storage rule 5: the stored batch is looked up once more, and then unknown."""
     harness.start()
     harness.add(1, 0, 4, size=size)
     harness.stop()
@@ -220,18 +220,18 @@ def test_a_row_that_compaction_moved_after_it_was_found_is_looked_up_again(harne
     harness.add(1, 0, 4)
     harness.bookie.storage.checkpoint()
     storage = harness.bookie.storage
-    (row,) = storage.rows(1, 0, 4).overlapping(0, 4)
+    (stored,) = storage.batches(1, 0, 4).overlapping(0, 4)
     copies = storage.logs.copies("compaction")
-    header, batch = storage.logs.read(row.location)
-    place = copies.append(batch, header.master_key_hash, row.sequence)
+    header, batch = storage.logs.read(stored.location)
+    place = copies.append(batch, header.master_key_hash, stored.sequence)
     copies.sync()
-    storage.move([(row, place)], copies.files(), 0)
-    storage.logs.delete(row.location.file_id)
-    assert storage.get(row) == batch
+    storage.move([(stored, place)], copies.files(), 0)
+    storage.logs.delete(stored.location.file_id)
+    assert storage.get(stored) == batch
     harness.assert_holds(1, 0, 4)
     storage.logs.delete(place.file_id)
     with pytest.raises(MissingLogError):
-        storage.get(row)
+        storage.get(stored)
 
 
 def test_two_master_keys_for_one_ledger_are_damage(harness):
@@ -286,7 +286,9 @@ def test_a_record_that_is_found_twice_is_taken_once(harness, monkeypatch):
     monkeypatch.setattr(LogsReplay, "records", lambda replay: (one for one in records(replay) for _ in range(2)))
     harness.start()
     harness.assert_holds(1, 0, 9)
-    assert [(row.first_entry_id, row.last_entry_id) for row in harness.bookie.storage.rows_from((-1, -1, -1), 10)] == [(0, 9)]
+    assert [
+        (stored.first_entry_id, stored.last_entry_id) for stored in harness.bookie.storage.batches_from((-1, -1, -1), 10)
+    ] == [(0, 9)]
 
 
 @pytest.mark.parametrize("kept", ["index", "witness"])

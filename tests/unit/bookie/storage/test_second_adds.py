@@ -154,14 +154,14 @@ def test_a_damaged_copy_is_repaired_by_the_very_batch_and_by_no_other_one_of_a_w
     harness.start()
     harness.add(1, 0, 9)
     harness.restart()
-    [before] = harness.bookie.storage.rows_from((-1, -1, -1), 9)
+    [before] = harness.bookie.storage.batches_from((-1, -1, -1), 9)
     damage(harness, monkeypatch)
     assert reply_to(harness, batch_with(1, 0, 4, lac=-1)).status is Status.DAMAGED
     assert reply_to(harness, harness.batch(1, 0, 9)).status is Status.OK
     monkeypatch.undo()
     harness.restart()
-    assert len(harness.bookie.storage.rows_from((-1, -1, -1), 9)) == 2
-    assert before in harness.bookie.storage.rows_from((-1, -1, -1), 9)
+    assert len(harness.bookie.storage.batches_from((-1, -1, -1), 9)) == 2
+    assert before in harness.bookie.storage.batches_from((-1, -1, -1), 9)
 
 
 def damage(harness, monkeypatch):
@@ -211,7 +211,7 @@ def test_the_adds_of_a_writer_in_order_look_nothing_up(harness, monkeypatch):
     harness.add(1, 0, 4)
     harness.restart()
     harness.add(1, 5, 9)
-    monkeypatch.setattr(harness.bookie.storage, "rows", lambda *_: pytest.fail("a look-up"))
+    monkeypatch.setattr(harness.bookie.storage, "batches", lambda *_: pytest.fail("a look-up"))
     for first in range(10, 60, 5):
         assert harness.add(1, first, first + 4).status is Status.OK
 

@@ -6,15 +6,15 @@ import itertools
 
 import pytest
 
-from bk_spark.bookie.index.rows import DELETED, FENCED, NO_TALLY, BatchRow, LedgerSummary, row_of
+from bk_spark.bookie.index.values import DELETED, FENCED, NO_TALLY, LedgerSummary, StoredBatch, stored_batch
 from bk_spark.bookie.storage.write_cache import CachedLedger, CacheLayers, WriteCache
 from bk_spark.quorum import DENSE
 
 KEY = bytes(16)
 
 
-def _row(first, last, sequence):
-    return BatchRow(1, first, last, sequence, DENSE, 0, None)
+def _stored(first, last, sequence):
+    return StoredBatch(1, first, last, sequence, DENSE, 0, None)
 
 
 def _ledger(*steps):
@@ -25,10 +25,10 @@ def _ledger(*steps):
 
 
 STEPS = [
-    lambda one: one.add(_row(0, 4, 1), -1),
-    lambda one: one.add(_row(5, 9, 2), 4),
+    lambda one: one.add(_stored(0, 4, 1), -1),
+    lambda one: one.add(_stored(5, 9, 2), 4),
     lambda one: one.delete(3, 77),
-    lambda one: one.add(_row(0, 2, 5), -1),
+    lambda one: one.add(_stored(0, 2, 5), -1),
     lambda one: one.fence(4),
 ]
 
@@ -38,16 +38,16 @@ def test_records_come_in_any_order_and_their_sequences_decide(count):
     """Storage rule 14."""
     found = [_ledger(*order) for order in itertools.permutations(STEPS[:count])]
     for one in found:
-        assert [row.sequence for row in one.rows] == [row.sequence for row in found[0].rows]
+        assert [stored.sequence for stored in one.batches] == [stored.sequence for stored in found[0].batches]
         assert (one.is_deleted, one.deleted_at, one.deleted_ms) == (count == 3, 3, 77)
         assert one.fenced_at in (3, 4)
         assert one.is_deletion_new
-    assert [row.sequence for row in found[0].rows] == ([] if count == 3 else [5])
+    assert [stored.sequence for stored in found[0].batches] == ([] if count == 3 else [5])
 
 
 def test_an_older_deletion_takes_nothing_that_came_behind_it_and_changes_nothing():
-    ledger = _ledger(lambda one: one.delete(8, 99), lambda one: one.delete(3, 77), lambda one: one.add(_row(0, 4, 9), -1))
-    assert (ledger.deleted_at, ledger.deleted_ms, ledger.is_deleted, len(ledger.rows)) == (8, 99, False, 1)
+    ledger = _ledger(lambda one: one.delete(8, 99), lambda one: one.delete(3, 77), lambda one: one.add(_stored(0, 4, 9), -1))
+    assert (ledger.deleted_at, ledger.deleted_ms, ledger.is_deleted, len(ledger.batches)) == (8, 99, False, 1)
 
 
 def test_a_deletion_that_the_index_knows_is_not_new_when_its_record_is_replayed():
@@ -75,21 +75,21 @@ def test_a_ledger_takes_over_what_the_frozen_cache_says_of_it():
     assert layers.ledger(1) is above
     assert (above.master_key_hash, above.highest_below, above.last_add_confirmed) == (KEY, 9, 4)
     assert (above.fenced_at, above.deleted_at, above.is_deleted, above.is_deletion_new) == (3, 3, False, False)
-    assert above.rows == []
+    assert above.batches == []
 
 
 def test_rows_of_both_caches_come_by_first_id():
     layers = CacheLayers(WriteCache())
     for sequence, first in enumerate((6, 0), 1):
-        layers.active.add(layers.begin(1, KEY, None), _row(first, first + 2, sequence), -1)
+        layers.active.add(layers.begin(1, KEY, None), _stored(first, first + 2, sequence), -1)
         if sequence == 1:
             layers.freeze()
-    layers.active.add(layers.active.ledger(1), _row(9, 11, 3), -1)
-    assert [row.first_entry_id for row in layers.overlapping(1, 0, 100)] == [0, 6, 9]
-    assert layers.has_rows(1)
-    assert not layers.has_rows(2)
+    layers.active.add(layers.active.ledger(1), _stored(9, 11, 3), -1)
+    assert [stored.first_entry_id for stored in layers.overlapping(1, 0, 100)] == [0, 6, 9]
+    assert layers.has_batches(1)
+    assert not layers.has_batches(2)
     layers.drop_frozen()
-    assert [row.first_entry_id for row in layers.overlapping(1, 0, 100)] == [0, 9]
+    assert [stored.first_entry_id for stored in layers.overlapping(1, 0, 100)] == [0, 9]
 
 
 def test_the_size_counts_bodies_rows_and_ledgers(harness):
@@ -98,6 +98,6 @@ def test_the_size_counts_bodies_rows_and_ledgers(harness):
     ledger = cache.begin(1, CachedLedger(KEY))
     before = cache.size_bytes
     batch = harness.batch(1, 0, 4)
-    cache.add(ledger, row_of(batch, 1, None), -1)
+    cache.add(ledger, stored_batch(batch, 1, None), -1)
     assert before > 0
     assert cache.size_bytes - before > len(batch.body)

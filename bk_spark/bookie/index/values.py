@@ -1,9 +1,9 @@
-"""The values that the index holds: rows of batches, summaries of ledgers, its state, limbo.
+"""The values that the index holds: stored batches, summaries of ledgers, its state, limbo.
 
 In the index each of them carries a CRC32C over all its fields, key included, so that a read finds a flipped bit. Tallies find
 what was lost as a whole or came back from an older page: a tally is a count and the sum of the CRCs, whatever their order.
-Segments of a ledger tally its rows, the ledger's summary tallies the segments, buckets of ledgers tally the summaries, and the
-state tallies buckets and entry logs.
+Segments of a ledger tally its batches, the ledger's summary tallies the segments, buckets of ledgers tally the summaries, and
+the state tallies buckets and entry logs.
 
 Ref: docs/rules.md, "LastLogMark" and storage rule 3.
 """
@@ -60,7 +60,7 @@ NO_TALLY = Tally(0, 0)
 
 
 @dataclass(frozen=True, slots=True)
-class BatchRow:
+class StoredBatch:
     """A stored batch: the ids it holds and its place, in memory (``batch``), in an entry log (``location``) or both."""
 
     ledger_id: int
@@ -92,11 +92,11 @@ class BatchRow:
         return self.first_entry_id <= entry_id <= self.last_entry_id and self.pattern.holds(entry_id)
 
 
-def row_of(batch: EncodedBatch, sequence: int, location: EntryLocation | None) -> BatchRow:
-    """The row of a batch that was written with ``sequence``. It keeps the body if there is no location."""
+def stored_batch(batch: EncodedBatch, sequence: int, location: EntryLocation | None) -> StoredBatch:
+    """A batch as it was written with ``sequence``. It keeps the body if there is no location."""
     header = batch.header
     ids = (header.ledger_id, header.first_entry_id, header.last_entry_id)
-    return BatchRow(*ids, sequence, header.pattern, batch.body_crc32c, location, None if location else batch)
+    return StoredBatch(*ids, sequence, header.pattern, batch.body_crc32c, location, None if location else batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,13 +115,13 @@ class LedgerSummary:
     """What the index knows of a ledger as a whole."""
 
     ledger_id: int
-    row_count: int
+    batch_count: int
     segments: Tally
     """Of its segments with numbers below 256, of all levels (segments.py)."""
     max_span: int
-    """The most ids from first to last of one row, inclusive. It bounds how far back a look-up must go."""
+    """The most ids from first to last of one batch, inclusive. It bounds how far back a look-up must go."""
     highest_entry_id: int
-    """No row has a higher one."""
+    """No batch has a higher one."""
     last_add_confirmed: int
     master_key_hash: bytes
     flags: int = 0
