@@ -119,7 +119,7 @@ class MadeLog:
         def planned() -> StreamPosition:
             head = self.cluster.logs.names.head(self.name, self.uid)
             end = self._follower.newest(head, {}, self._position).position
-            pieces = list(self._follower.pieces(self._position, end, head, fail_on_data_loss=True))
+            pieces = list(self._follower.stretches(self._position, end, head, fail_on_data_loss=True))
             assert [piece.rows for piece in pieces] == [ENTRIES]
             return end
 

@@ -155,15 +155,15 @@ class AsyncLog:
         """
         query = RowQuery(columns, where, time_zone, lane)
         reader = await self._calls.in_thread(lambda: row_reader(self._log, query, version, timestamp))
-        parts = await self._calls.in_thread(lambda: reader.parts(start, end))
-        async with aclosing(AsyncSideBySide(parts, partial(self._rows_of, reader)).batches()) as batches:
+        stretches = await self._calls.in_thread(lambda: reader.stretches(start, end))
+        async with aclosing(AsyncSideBySide(stretches, partial(self._rows_of, reader)).batches()) as batches:
             async for batch in batches:
                 yield batch
 
-    async def _rows_of(self, reader: RowReader, part: Stretch) -> AsyncGenerator[pa.RecordBatch, None]:
-        handle = await self._calls.in_thread(lambda: reader.handle(part.ledger_id))
-        make = partial(reader.query.rows_of, part.ledger_id)
-        rows = made_of_payloads(self._calls, handle, part.first_entry_id, part.last_entry_id, make)
+    async def _rows_of(self, reader: RowReader, stretch: Stretch) -> AsyncGenerator[pa.RecordBatch, None]:
+        handle = await self._calls.in_thread(lambda: reader.handle(stretch.ledger_id))
+        make = partial(reader.query.rows_of, stretch.ledger_id)
+        rows = made_of_payloads(self._calls, handle, stretch.first_entry_id, stretch.last_entry_id, make)
         async with aclosing(rows) as batches:
             async for batch in batches:
                 yield batch

@@ -20,7 +20,7 @@ from bk_spark.client.driver.user_loop import LoopFuture, wake
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.ledger.ledger_view import LedgerView, ReadCut
 from bk_spark.client.ledger.read_handle import ReadHandle
-from bk_spark.client.ledger.read_parts import AT_ONCE
+from bk_spark.client.ledger.read_stretches import AT_ONCE
 from bk_spark.client.ledger.running_read import RunningRead
 from bk_spark.client.protocol.limits import ReadLimits
 from bk_spark.client.protocol.read_entries import ReadEntries
@@ -118,25 +118,25 @@ class AsyncReadHandle(LedgerView):
     async def _read(self, first: int, last: int) -> AsyncGenerator[pa.RecordBatch, None]:
         self._calls.check()
         cut = await self._cut(first, last)
-        parts = (self._begin(start, end, cut.limits) for start, end in cut.ranges(last))
-        under_way = deque(itertools.islice(parts, AT_ONCE))
+        reads = (self._begin(start, end, cut.limits) for start, end in cut.ranges(last))
+        under_way = deque(itertools.islice(reads, AT_ONCE))
         try:
             while under_way:
                 while (batch := await under_way[0].next()) is not None:
                     yield batch.to_arrow()
                     under_way[0].consumed(batch)
                 self._end(under_way.popleft())
-                under_way.extend(itertools.islice(parts, 1))
+                under_way.extend(itertools.islice(reads, 1))
         finally:
-            for part in under_way:
-                self._end(part)
+            for read in under_way:
+                self._end(read)
 
     async def _cut(self, first: int, last: int) -> ReadCut:
-        parts = self._parts(first, last)
-        if len(parts.starts) > 1:
+        cut = self._in_stretches(first, last)
+        if len(cut.starts) > 1:
             of_apache = self._context.bookies.are_of_apache(self._bookies_of(first, last))
             if await self._calls.on_client(self._context, of_apache):
-                return parts
+                return cut
         return self._whole(first, last)
 
     def _begin(self, first: int, last: int, limits: ReadLimits) -> _AwaitedRead:

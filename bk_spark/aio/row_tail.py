@@ -94,10 +94,10 @@ class _Following:
 
     async def _given(self, plan: TailPlan) -> AsyncGenerator[pa.RecordBatch, None]:
         look = await self._calls.in_thread(plan.look)
-        for piece in look.pieces:
-            handle = await self._calls.in_thread(partial(plan.handle, piece))
-            make = partial(plan.rows_of, piece)
-            made = made_of_payloads(self._calls, handle, piece.first_entry_id, piece.last_entry_id, make)
+        for stretch in look.stretches:
+            handle = await self._calls.in_thread(partial(plan.handle, stretch))
+            make = partial(plan.rows_of, stretch)
+            made = made_of_payloads(self._calls, handle, stretch.first_entry_id, stretch.last_entry_id, make)
             async with aclosing(made) as payloads:
                 async for tailed in payloads:
                     plan.position = tailed.position

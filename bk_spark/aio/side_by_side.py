@@ -1,4 +1,4 @@
-"""Tasks of the application's event loop that read parts side by side, as the threads of ``log/rows/side_by_side.py``."""
+"""Tasks of the application's event loop that read stretches side by side, as the threads of ``log/rows/side_by_side.py``."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ import pyarrow as pa
 
 from bk_spark.log.rows.side_by_side import AHEAD_BYTES, READERS, ReadAhead
 
-_Part = TypeVar("_Part")
+_Stretch = TypeVar("_Stretch")
 
 
-class AsyncSideBySide(Generic[_Part]):
-    """One pass over ``parts``. What ``read`` raises is raised at its place in the order."""
+class AsyncSideBySide(Generic[_Stretch]):
+    """One pass over ``stretches``. What ``read`` raises is raised at its place in the order."""
 
     def __init__(
         self,
-        parts: Sequence[_Part],
-        read: Callable[[_Part], AsyncGenerator[pa.RecordBatch, None]],
+        stretches: Sequence[_Stretch],
+        read: Callable[[_Stretch], AsyncGenerator[pa.RecordBatch, None]],
         ahead_bytes: int = AHEAD_BYTES,
     ) -> None:
-        self._parts = parts
+        self._stretches = stretches
         self._read = read
-        self._ahead = ReadAhead(len(parts), ahead_bytes)
+        self._ahead = ReadAhead(len(stretches), ahead_bytes)
         self._changed = asyncio.Event()
 
     async def batches(self) -> AsyncGenerator[pa.RecordBatch, None]:
-        """All batches, in the order of the parts. The tasks and their reads end before this generator does."""
-        tasks = [asyncio.create_task(self._run()) for _ in range(min(READERS, len(self._parts)))]
+        """All batches, in the order of the stretches. The tasks and their reads end before this generator does."""
+        tasks = [asyncio.create_task(self._run()) for _ in range(min(READERS, len(self._stretches)))]
         try:
             while not self._ahead.is_at_end:
                 await self._until(lambda: self._ahead.can_give)
@@ -48,23 +48,23 @@ class AsyncSideBySide(Generic[_Part]):
     async def _run(self) -> None:
         """One of the tasks."""
         while True:
-            await self._until(lambda: self._ahead.may_take_part)
-            part = self._ahead.take_part()
-            if part is None:
+            await self._until(lambda: self._ahead.may_take)
+            stretch = self._ahead.take()
+            if stretch is None:
                 return
             problem: Exception | None = None
             try:
-                await self._put_all(part)
+                await self._put_all(stretch)
             except Exception as raised:
                 problem = raised
-            self._ahead.end(part, problem)
+            self._ahead.end(stretch, problem)
             self._changed.set()
 
-    async def _put_all(self, part: int) -> None:
-        async with aclosing(self._read(self._parts[part])) as batches:
+    async def _put_all(self, stretch: int) -> None:
+        async with aclosing(self._read(self._stretches[stretch])) as batches:
             async for batch in batches:
-                await self._until(partial(self._ahead.may_put, part))
-                self._ahead.put(part, batch)
+                await self._until(partial(self._ahead.may_put, stretch))
+                self._ahead.put(stretch, batch)
                 self._changed.set()
 
     async def _until(self, is_so: Callable[[], bool]) -> None:

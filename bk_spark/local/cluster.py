@@ -35,8 +35,8 @@ from bk_spark.config import BookieConfig, ClientConfig
 from bk_spark.embedded.owners import refusal_of_cluster
 from bk_spark.embedded.turn import is_hosted_elsewhere
 from bk_spark.errors import BookKeeperError, ConfigError, MetadataUnavailableError, ProcessFailedError, State, StorageError
+from bk_spark.local.contents import whole_state
 from bk_spark.local.copying import WAIT_S
-from bk_spark.local.parts import whole_state
 from bk_spark.local.place import ClusterDirectory, DataDirectoryInUseError, config_errors, inode_of, leads_to
 from bk_spark.local.ports import HOST, Ports
 from bk_spark.local.process import Keeper, LocalProcess, end_all

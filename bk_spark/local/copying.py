@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bk_spark.embedded.owners import refusal_of_cluster
 from bk_spark.errors import ConfigError, CorruptionError
-from bk_spark.local.parts import bookies_in, check_zookeeper, whole_state
+from bk_spark.local.contents import bookies_in, check_zookeeper, whole_state
 from bk_spark.local.place import ClusterDirectory, DataDirectoryInUseError, storage_errors
 from bk_spark.local.state import STATE_FILE, ClusterState, read_state, write_state
 

@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 
 from bk_spark.errors import ConfigError
-from bk_spark.local.parts import bookies_in, holds_files
+from bk_spark.local.contents import bookies_in, holds_files
 from bk_spark.local.place import ClusterDirectory, config_errors, storage_errors
 from bk_spark.local.state import STATE_FILE
 

@@ -51,7 +51,7 @@ class LogPosition:
 
 @dataclass(frozen=True, slots=True)
 class LogRange:
-    """A part of a log, from ``first`` (included) to ``beyond`` (excluded).
+    """What lies between two places of a log, from ``first`` (included) to ``beyond`` (excluded).
 
     Both are pairs of an index in ``ledgers`` and an entry id, so that they compare in log order.
     """

@@ -1,10 +1,10 @@
-"""Reads a part of a topic: stretches of its ledgers → the messages in them, in order.
+"""Reads a portion of a topic: stretches of its ledgers → the messages in them, in order.
 
-The entries of a part may need others that lie outside of it. The first chunks of a chunked message lie before its last one,
+The entries of a portion may need others that lie outside of it. The first chunks of a chunked message lie before its last one,
 which says where the message is. The marker that commits a transaction lies behind its messages. Both are looked for in the
-topic's other entries, so that the parts of a topic together give the messages that one consumer of all of it gets.
+topic's other entries, so that the portions of a topic together give the messages that one consumer of all of it gets.
 
-    part of entries 10 to 19, entry 12 is chunk 2 of 3 and entry 13 chunk 3 → entries below 10 are read back to chunk 1
+    portion of entries 10 to 19, entry 12 is chunk 2 of 3 and entry 13 chunk 3 → entries below 10 are read back to chunk 1
     entry 15 is of a transaction that entry 31 commits → entries from 16 on are read ahead to that marker
 """
 
@@ -59,7 +59,7 @@ class MessageChoice:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicPart:
+class TopicPortion:
     """Entries of one topic, or of one partition, that one task reads, in the topic's order and without gaps."""
 
     topic: TopicName
@@ -73,10 +73,10 @@ class TopicPart:
 
 
 class TopicReading:
-    """One read of a part. One thread uses it, once."""
+    """One read of a portion. One thread uses it, once."""
 
-    def __init__(self, access: TopicAccess, part: TopicPart, choice: MessageChoice) -> None:
-        self._part = part
+    def __init__(self, access: TopicAccess, portion: TopicPortion, choice: MessageChoice) -> None:
+        self._portion = portion
         self._choice = choice
         self._open = access.open_ledger
         self._ledgers = TopicLedgers(access)
@@ -94,17 +94,17 @@ class TopicReading:
 
         Raises MessagesGoneError, UnreadableMessagesError, BookieUnavailableError, MetadataUnavailableError.
         """
-        for stretch in self._part.stretches:
+        for stretch in self._portion.stretches:
             try:
                 yield from self._rows_of(stretch)
             except (NoSuchLedgerError, NoSuchEntryError):
                 if self._is_listed(stretch.ledger_id):
                     raise
                 problem = f"Pulsar's retention trimmed ledger {stretch.ledger_id}, or the topic was deleted"
-                self._choice.lost(str(self._part.topic), problem)
+                self._choice.lost(str(self._portion.topic), problem)
         if self.skipped or self.incomplete:
             left_out = f"{self.skipped} unreadable messages or entries and {self.incomplete} messages with missing chunks"
-            logger.warning("%s of topic '%s' were left out", left_out, self._part.topic)
+            logger.warning("%s of topic '%s' were left out", left_out, self._portion.topic)
 
     def _rows_of(self, stretch: Stretch) -> Iterator[tuple[int, pa.RecordBatch]]:
         for decoded in self._decoded([stretch], counts=True):
@@ -116,7 +116,7 @@ class TopicReading:
                 yield stretch.ledger_id, rows
 
     def _decoded(self, stretches: Iterable[Stretch], *, counts: bool) -> Iterator[pa.RecordBatch]:
-        """``counts``: whether what cannot be read matters, because it is in the part."""
+        """``counts``: whether what cannot be read matters, because it is in the portion."""
         for one in stretches:
             handle = self._open(one.ledger_id)
             for ids, payloads in gathered(handle.read_unconfirmed(one.first_entry_id, one.last_entry_id)):
@@ -132,8 +132,8 @@ class TopicReading:
             self.unreadable(stretch.ledger_id, one.entry_id, f"it is encrypted with key '{one.key}'")
         if locked:
             rows = rows.filter(pc.is_null(rows.column("encryption_key")))
-        first = self._part.from_batch_index
-        if first > 0 and stretch is self._part.stretches[0]:
+        first = self._portion.from_batch_index
+        if first > 0 and stretch is self._portion.stretches[0]:
             is_first = pc.equal(rows.column("entry_id"), stretch.first_entry_id)
             rows = rows.filter(pc.invert(pc.and_(is_first, pc.less(rows.column("batch_index"), first))))
         return rows
@@ -150,7 +150,7 @@ class TopicReading:
         return assembled.rows
 
     def _look_back(self, uuids: frozenset[str]) -> None:
-        """Read the earlier chunks of these messages, which lie before the part."""
+        """Read the earlier chunks of these messages, which lie before the portion."""
         found: list[pa.RecordBatch] = []
         with suppress(NoSuchLedgerError, NoSuchEntryError):  # trimmed meanwhile: the chunks are missing
             for window in self._windows_before():
@@ -161,7 +161,7 @@ class TopicReading:
         self._chunks.prime(found, uuids)
 
     def _read_back(self, unknown: set[Transaction]) -> None:
-        """Learn which of these transactions were aborted before the part: a message may come behind the abort of its own."""
+        """Learn which of these transactions were aborted before the portion: a message may come behind the abort of its own."""
         earlier = Fates()
         with suppress(NoSuchLedgerError, NoSuchEntryError):  # trimmed meanwhile: their fates stay unknown
             for window in self._windows_before():
@@ -172,9 +172,9 @@ class TopicReading:
                     return
 
     def _windows_before(self) -> Iterator[list[Stretch]]:
-        """What lies before the part, in windows, the nearest first."""
-        view = self._ledgers.view(self._part.topic)
-        first = self._part.stretches[0]
+        """What lies before the portion, in windows, the nearest first."""
+        view = self._ledgers.view(self._portion.topic)
+        first = self._portion.stretches[0]
         start = Position(first.ledger_id, first.first_entry_id)
         return windows_before(view, start, LOOK_BACK_FIRST, LOOK_BACK_MOST)
 
@@ -186,16 +186,16 @@ class TopicReading:
         unknown = self._fates.unknown(rows)
         if unknown:
             self._read_ahead(Position(ledger_id, rows.column("entry_id")[-1].as_py() + 1), unknown)
-            if self._part.is_settled:
+            if self._portion.is_settled:
                 self._settle(ledger_id, unknown)
         return rows.filter(self._fates.committed_mask(rows))
 
     def _settle(self, ledger_id: int, unknown: set[Transaction]) -> None:
-        """All of these transactions have ended: markers that are not behind lie before the part. Raises InternalError."""
+        """All of these transactions have ended: markers that are not behind lie before the portion. Raises InternalError."""
         if not self._fates.has_all(unknown):
             self._read_back(unknown)
         if not self._fates.has_all(unknown):
-            raise InternalError(ledger_id, f"the end of a transaction of topic '{self._part.topic}' is not found again")
+            raise InternalError(ledger_id, f"the end of a transaction of topic '{self._portion.topic}' is not found again")
 
     def _read_ahead(self, behind: Position, unknown: set[Transaction]) -> None:
         """Learn the fates of these transactions from the markers from ``behind`` on, until all are known or the topic ends."""
@@ -207,9 +207,9 @@ class TopicReading:
                 return
 
     def _markers_from(self, behind: Position) -> Iterator[pa.RecordBatch]:
-        """The rows from a position on, also behind the part. ``_ahead_at`` follows."""
-        view = self._ledgers.view(self._part.topic)
-        until = view.end if self._part.until is None else self._part.until
+        """The rows from a position on, also behind the portion. ``_ahead_at`` follows."""
+        view = self._ledgers.view(self._portion.topic)
+        until = view.end if self._portion.until is None else self._portion.until
         for ledger, stretch in view.reaching(until).stretches(behind, until):
             if ledger.elsewhere is None:
                 for batch in self._decoded([stretch], counts=False):
@@ -220,12 +220,12 @@ class TopicReading:
     def unreadable(self, ledger_id: int, entry_id: int, problem: str) -> None:
         """A message cannot be read. Raises UnreadableMessagesError, or counts it."""
         if not self._choice.skip_unreadable:
-            raise UnreadableMessagesError(str(self._part.topic), f"message {ledger_id}:{entry_id}", problem)
+            raise UnreadableMessagesError(str(self._portion.topic), f"message {ledger_id}:{entry_id}", problem)
         self.skipped += 1
 
     def _is_listed(self, ledger_id: int) -> bool:
         """Whether Pulsar says that a ledger is on the bookies."""
-        [listed] = self._ledgers.store.managed_ledgers([self._part.topic])
+        [listed] = self._ledgers.store.managed_ledgers([self._portion.topic])
         return listed is not None and any(one.ledger_id == ledger_id and one.is_on_bookies for one in listed.ledgers)
 
 

@@ -13,7 +13,7 @@ from bk_spark.topic.access import TopicAccess
 from bk_spark.topic.columns import TopicColumns
 from bk_spark.topic.ledgers import TopicLedgers
 from bk_spark.topic.plan import ReadStart, TopicStarts, offset_in, on_bookies
-from bk_spark.topic.reading import MessageChoice, TopicPart, TopicReading
+from bk_spark.topic.reading import MessageChoice, TopicPortion, TopicReading
 from bk_spark.topic.view import TopicView
 
 
@@ -79,16 +79,16 @@ class Topic:
         topics = self._ledgers.store.partitions(self._name)
         for topic, view in zip(topics, self._ledgers.views(topics), strict=True):
             begin = starts.position(start, topic, view)
-            for part in parts_between(topic, view, begin, offset_in("end", until.of(str(topic)), view), choice):
-                reading = TopicReading(self._access, part, choice)
+            for portion in portions_between(topic, view, begin, offset_in("end", until.of(str(topic)), view), choice):
+                reading = TopicReading(self._access, portion, choice)
                 for ledger_id, rows in reading.rows():
                     yield columns.messages(topic, ledger_id, rows, reading)
 
 
-def parts_between(
+def portions_between(
     topic: TopicName, view: TopicView, begin: Position, end: Position, choice: MessageChoice
-) -> Iterator[TopicPart]:
-    """The parts between two positions that one reader can read, one after the other.
+) -> Iterator[TopicPortion]:
+    """The portions between two positions that one reader can read, one after the other.
 
     Raises MessagesGoneError, UnreadableMessagesError.
     """
@@ -96,7 +96,7 @@ def parts_between(
     pairs = list(view.stretches(begin, end))
     for run in on_bookies(pairs, view.topic, skip_unreadable=choice.skip_unreadable):
         is_first = (run[0].ledger_id, run[0].first_entry_id) == (begin.ledger_id, begin.entry_id)
-        yield TopicPart(topic, run, max(begin.batch_index, 0) if is_first else 0, until=view.end)
+        yield TopicPortion(topic, run, max(begin.batch_index, 0) if is_first else 0, until=view.end)
 
 
 def there(view: TopicView, begin: Position, choice: MessageChoice) -> Position:

@@ -104,4 +104,4 @@ class TopicView:
             first = start.entry_id if ledger.ledger_id == start.ledger_id else 0
             last = min(ledger.last_entry_id, end.entry_id - 1) if ledger.ledger_id == end.ledger_id else ledger.last_entry_id
             if start.ledger_id <= ledger.ledger_id <= end.ledger_id and first <= last:
-                yield ledger, Stretch(ledger.ledger_id, 0, ledger.last_entry_id, ledger.length).part(first, last)
+                yield ledger, Stretch(ledger.ledger_id, 0, ledger.last_entry_id, ledger.length).within(first, last)

@@ -32,7 +32,7 @@ from bk_spark.bookie.logs.entry_log import Copies
 from bk_spark.bookie.logs.log_file import LogFile
 from bk_spark.bookie.logs.mark import LogMark
 from bk_spark.bookie.progress import Progress
-from bk_spark.bookie.storage.parts import StorageParts
+from bk_spark.bookie.storage.shared import SharedStorage
 from bk_spark.bookie.storage.write_cache import CachedLedger, WriteCache
 from bk_spark.config import KIB, MAX_BATCH_ENTRIES, MIB
 from bk_spark.entries.batch import NO_ENTRY, EncodedBatch
@@ -72,8 +72,8 @@ class _Flush:
 class Checkpoints:
     """The checkpoints of one bookie, one after the other. Only the sync thread uses it, but any thread may ``request``."""
 
-    def __init__(self, parts: StorageParts, background: Background) -> None:
-        self._parts = parts
+    def __init__(self, shared: SharedStorage, background: Background) -> None:
+        self._shared = shared
         self._background = background
         self._flush: _Flush | None = None
         self._copies: Copies | None = None
@@ -86,7 +86,7 @@ class Checkpoints:
 
     def request(self, *, roll: bool = False) -> None:
         """LedgerStorage.request_checkpoint."""
-        with self._parts.changed:
+        with self._shared.changed:
             self._is_roll_requested |= roll
             self._is_requested = True
 
@@ -95,66 +95,66 @@ class Checkpoints:
         if not self._is_due() or (self._flush is not None and not may_wait):
             return
         self.finish()
-        with self._parts.changed:
+        with self._shared.changed:
             is_roll = self._is_roll_requested
             self._is_requested = self._is_roll_requested = False
-        self._bytes_at_last = self._parts.logs.appended_bytes
-        if self._parts.layers.active or is_roll:
+        self._bytes_at_last = self._shared.logs.appended_bytes
+        if self._shared.layers.active or is_roll:
             flush = self._freeze(is_roll=is_roll)
             self._background(lambda: self._run_quietly(flush))
 
     def run(self, *, even_if_empty: bool = False, progress: Progress | None = None) -> None:
         """LedgerStorage.checkpoint."""
         self.finish()
-        self._bytes_at_last = self._parts.logs.appended_bytes
-        if self._parts.layers.active or even_if_empty:
+        self._bytes_at_last = self._shared.logs.appended_bytes
+        if self._shared.layers.active or even_if_empty:
             flush = self._freeze()
             flush.progress = progress
             self._run(flush)
 
     def finish(self) -> None:
         """Run the frozen checkpoint, or wait for its end if it runs already. Raises StorageError if it was not done."""
-        flush, parts = self._flush, self._parts
+        flush, shared = self._flush, self._shared
         if flush is not None:
             self._run(flush)
-            with parts.changed:
-                parts.changed.wait_for(lambda: not flush.is_begun or self._flush is None or parts.gate.failure is not None)
-        parts.gate.check()
+            with shared.changed:
+                shared.changed.wait_for(lambda: not flush.is_begun or self._flush is None or shared.gate.failure is not None)
+        shared.gate.check()
         if self.waits_because is not None:
             raise self.waits_because
 
     def seal(self) -> None:
         """Seal all logs, and tell the index. Call it after ``run``, with nothing staged since."""
-        parts = self._parts
-        with parts.gate.changing():
+        shared = self._shared
+        with shared.gate.changing():
             if self._copies is not None:
                 self._copies.seal()
-            parts.logs.seal()
-            mark, files = parts.logs.mark(), parts.logs.files()
+            shared.logs.seal()
+            mark, files = shared.logs.mark(), shared.logs.files()
             if files or self._copies is not None:
                 self._commit((), mark, files)
 
     def wait(self) -> None:
         """Wait for the end of a running checkpoint, which writes to the logs, whether it succeeds or not."""
-        with self._parts.changed:
-            self._parts.changed.wait_for(lambda: self._flush is None or not self._flush.is_begun)
+        with self._shared.changed:
+            self._shared.changed.wait_for(lambda: self._flush is None or not self._flush.is_begun)
 
     def _is_due(self) -> bool:
         """By request, or by bytes in the cache or in any log: with large adds only, the cache stays small."""
-        parts, config = self._parts, self._parts.config
-        is_full = parts.layers.active.size_bytes >= config.write_cache_bytes
-        return is_full or self._is_requested or parts.logs.appended_bytes - self._bytes_at_last >= config.checkpoint_bytes
+        shared, config = self._shared, self._shared.config
+        is_full = shared.layers.active.size_bytes >= config.write_cache_bytes
+        return is_full or self._is_requested or shared.logs.appended_bytes - self._bytes_at_last >= config.checkpoint_bytes
 
     def _freeze(self, *, is_roll: bool = False) -> _Flush:
         """Step 1."""
-        parts = self._parts
-        with parts.gate.changing():
-            parts.logs.sync()  # adds that were acked before they were durable
+        shared = self._shared
+        with shared.gate.changing():
+            shared.logs.sync()  # adds that were acked before they were durable
             if is_roll:
-                parts.logs.seal()
-            mark, files = parts.logs.mark(), parts.logs.files()
-        with parts.changed:
-            self._flush = _Flush(parts.layers.freeze(), mark, files, is_roll)
+                shared.logs.seal()
+            mark, files = shared.logs.mark(), shared.logs.files()
+        with shared.changed:
+            self._flush = _Flush(shared.layers.freeze(), mark, files, is_roll)
         return self._flush
 
     def _run_quietly(self, flush: _Flush) -> None:
@@ -168,14 +168,14 @@ class Checkpoints:
 
     def _run(self, flush: _Flush) -> None:
         """Steps 2 to 4, unless another thread has begun them."""
-        changed = self._parts.changed
+        changed = self._shared.changed
         with changed:
             if flush.is_begun:
                 return
             flush.is_begun = True
         left, waits_because = None, None
         try:
-            with self._parts.gate.changing():
+            with self._shared.gate.changing():
                 self._write_out(flush)
         except NotOpenedError as problem:
             left, waits_because = flush, problem
@@ -186,9 +186,9 @@ class Checkpoints:
                 changed.notify_all()
 
     def _write_out(self, flush: _Flush) -> None:
-        parts = self._parts
+        shared = self._shared
         if self._copies is None:
-            self._copies = parts.logs.copies("checkpoint")
+            self._copies = shared.logs.copies("checkpoint")
         changes, copied_bytes = [], 0
         for ledger_id, ledger in flush.cache.ledgers():
             if flush.progress is not None:
@@ -199,19 +199,19 @@ class Checkpoints:
         if flush.is_roll:
             self._copies.seal()
         self._commit(changes, flush.mark, flush.files)
-        with parts.changed:
-            parts.layers.drop_frozen()
+        with shared.changed:
+            shared.layers.drop_frozen()
         with suppress(NotOpenedError):  # a later checkpoint deletes them, too
-            parts.logs.delete_journals(flush.mark)
+            shared.logs.delete_journals(flush.mark)
 
     def _commit(self, changes: Sequence[LedgerChange], mark: LogMark, files: Sequence[LogFile]) -> None:
         """``files`` belong to ``mark``. The files of the copies are added."""
         copied = self._copies.files() if self._copies is not None else ()
-        with self._parts.index.changing() as index:
+        with self._shared.index.changing() as index:
             index.commit(changes, mark, [*files, *copied])
             stored = index.generation
-        self._parts.logs.witness_index(stored.incarnation, stored.generation)
-        self._parts.logs.committed(files)
+        self._shared.logs.witness_index(stored.incarnation, stored.generation)
+        self._shared.logs.committed(files)
         if self._copies is not None:
             self._copies.committed(copied)
 
@@ -268,13 +268,13 @@ def runs(batches: list[StoredBatch]) -> Iterator[list[StoredBatch]]:
 
 def joined(run: list[StoredBatch]) -> Iterable[tuple[EncodedBatch, int]]:
     """The batches to store for a run that is in memory, with their sequences: each if they do not fit together."""
-    parts = [(stored.batch, stored.sequence) for stored in run if stored.batch is not None]
+    each = [(stored.batch, stored.sequence) for stored in run if stored.batch is not None]
     try:
-        batches, newest = [batch for batch, _ in parts], max(sequence for _, sequence in parts)
+        batches, newest = [batch for batch, _ in each], max(sequence for _, sequence in each)
         found = coalesce_whole(batches) if batches[0].header.is_apache else [coalesce(batches)]
         return [(batch, newest) for batch in found]
     except CorruptionError:
-        return parts  # nobody has looked inside yet: what a client sent is kept as it came
+        return each  # nobody has looked inside yet: what a client sent is kept as it came
 
 
 def _joinable(batches: list[StoredBatch]) -> Iterator[tuple[StoredBatch, bool]]:

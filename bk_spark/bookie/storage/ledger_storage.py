@@ -13,7 +13,7 @@ checkpoint, which syncs everything. Only a crash makes a difference: all that wa
 queue bounds (``sync_queue_bytes``). So both together hold at most twice the sum of the two settings, plus the objects as
 estimated in write_cache.py.
 
-After a failed write, sync or commit the storage takes nothing more until the bookie is started again (parts.py).
+After a failed write, sync or commit the storage takes nothing more until the bookie is started again (shared.py).
 
 Ref: docs/rules.md, storage rules 1, 3, 4, 6 and 14, protocol rules 32 to 37.
 """
@@ -28,8 +28,8 @@ from bk_spark.bookie.logs.all_logs import Logs
 from bk_spark.bookie.logs.record import LedgerNote, RecordKind
 from bk_spark.bookie.progress import Progress
 from bk_spark.bookie.storage.checkpoint import Background, Checkpoints
-from bk_spark.bookie.storage.parts import ChangeGate, LockedIndex, StorageParts
 from bk_spark.bookie.storage.second_adds import Judgement, SecondAdd
+from bk_spark.bookie.storage.shared import ChangeGate, LockedIndex, SharedStorage
 from bk_spark.bookie.storage.stored_ledgers import StoredLedgers
 from bk_spark.bookie.storage.write_cache import CachedLedger, CacheLayers, WriteCache, from_summary
 from bk_spark.config import BookieConfig
@@ -52,10 +52,10 @@ class LedgerStorage(StoredLedgers):
         """``cache`` holds what was replayed, which is durable. ``background`` runs the slow part of checkpoints."""
         changed = threading.Condition()
         gate = ChangeGate(changed)
-        parts = StorageParts(LockedIndex(index, gate), logs, CacheLayers(cache), gate, changed, config)
-        super().__init__(parts, durable_wait_s)
+        shared = SharedStorage(LockedIndex(index, gate), logs, CacheLayers(cache), gate, changed, config)
+        super().__init__(shared, durable_wait_s)
         self._config = config
-        self._checkpoints = Checkpoints(parts, background)
+        self._checkpoints = Checkpoints(shared, background)
         self._has_notes = False
         self._chosen_ids: set[int] = set()
         """Of ledgers that nothing came of yet."""

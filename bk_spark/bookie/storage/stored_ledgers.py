@@ -17,7 +17,7 @@ from bk_spark.bookie.index.values import LedgerSummary, Limbo, ProvenConfirmatio
 from bk_spark.bookie.logs.log_file import LogFile
 from bk_spark.bookie.logs.mark import KnownEntryLog
 from bk_spark.bookie.logs.writer import EntryLocation
-from bk_spark.bookie.storage.parts import StorageParts
+from bk_spark.bookie.storage.shared import SharedStorage
 from bk_spark.bookie.storage.write_cache import CachedLedger, from_summary
 from bk_spark.entries.batch import NO_ENTRY, EncodedBatch
 from bk_spark.entries.digest import is_foreign, is_other_ledger, master_key_hash
@@ -51,15 +51,15 @@ class LedgerFacts:
 class StoredLedgers:
     """The readers' part of a LedgerStorage."""
 
-    def __init__(self, parts: StorageParts, durable_wait_s: float) -> None:
+    def __init__(self, shared: SharedStorage, durable_wait_s: float) -> None:
         """All that was logged so far must be durable. ``durable_wait_s``: how long a reader waits for a sync."""
-        self._index = parts.index
-        self._layers = parts.layers
-        self._gate = parts.gate
-        self._changed = parts.changed
+        self._index = shared.index
+        self._layers = shared.layers
+        self._gate = shared.gate
+        self._changed = shared.changed
         self._durable_wait_s = durable_wait_s
-        self._durable_sequence = parts.logs.sequences.next_sequence - 1
-        self.logs = parts.logs
+        self._durable_sequence = shared.logs.sequences.next_sequence - 1
+        self.logs = shared.logs
 
     @property
     def failure(self) -> BaseException | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.ledger.ledger_store import LedgerStore
-from bk_spark.client.ledger.read_parts import AT_ONCE, part_starts
+from bk_spark.client.ledger.read_stretches import AT_ONCE, stretch_starts
 from bk_spark.client.ledger.running_read import RunningRead
 from bk_spark.client.protocol.last_add_confirmed import AwaitLastAddConfirmed, ReadLastAddConfirmed
 from bk_spark.client.protocol.limits import ReadLimits, milliseconds
@@ -21,15 +21,15 @@ MAX_WAIT_S = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class ReadCut:
-    """The parts of a read."""
+    """A read, cut into stretches."""
 
     starts: range
-    """Where parts begin, each as long as the step."""
+    """Where stretches begin, each as long as the step."""
     limits: ReadLimits
-    """Of each part."""
+    """Of each stretch."""
 
     def ranges(self, last: int) -> Iterator[tuple[int, int]]:
-        """The first and the last entry of each part, inclusive; ``last`` is that of the last one."""
+        """The first and the last entry of each stretch, inclusive; ``last`` is that of the last one."""
         return ((start, min(start + self.starts.step - 1, last)) for start in self.starts)
 
 
@@ -107,11 +107,11 @@ class LedgerView:
         if self.is_closed and last > self._last_add_confirmed:
             raise NoSuchEntryError(self.ledger_id, max(first, self._last_add_confirmed + 1))
 
-    def _parts(self, first: int, last: int) -> ReadCut:
+    def _in_stretches(self, first: int, last: int) -> ReadCut:
         """As a read from Apache's bookies is cut."""
         limits = ReadLimits.of(self._context.config)
         share = replace(limits, ahead_bytes=limits.ahead_bytes // AT_ONCE)
-        return ReadCut(part_starts(self._metadata, first, last, share.ahead_bytes), share)
+        return ReadCut(stretch_starts(self._metadata, first, last, share.ahead_bytes), share)
 
     def _whole(self, first: int, last: int) -> ReadCut:
         return ReadCut(range(first, last + 1, last - first + 1), ReadLimits.of(self._context.config))
@@ -121,11 +121,11 @@ class LedgerView:
         ranges = self._metadata.fragment_ranges(last)
         return list(dict.fromkeys(bookie for fragment, _, end in ranges if end >= first for bookie in fragment.ensemble))
 
-    def _end(self, part: RunningRead) -> None:
-        """Stop a part, and remember what it found out."""
-        part.close()
-        if part.new_metadata is not None:
-            self._learn(part.new_metadata, NO_ENTRY)
+    def _end(self, read: RunningRead) -> None:
+        """Stop a read, and remember what it found out."""
+        read.close()
+        if read.new_metadata is not None:
+            self._learn(read.new_metadata, NO_ENTRY)
 
     def _learn(self, metadata: LedgerMetadata, last_add_confirmed: int) -> None:
         """Remember news, also of a closed ledger, as its bookies may be replaced (docs/rules.md, protocol rule 57).

@@ -15,7 +15,7 @@ from bk_spark.calls.resumed_iterator import ResumedIterator
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.run_state_machine import run_state_machine_and_wait
 from bk_spark.client.ledger.ledger_view import LedgerView, ReadCut
-from bk_spark.client.ledger.read_parts import AT_ONCE
+from bk_spark.client.ledger.read_stretches import AT_ONCE
 from bk_spark.client.ledger.running_read import RunningRead
 from bk_spark.client.protocol.limits import ReadLimits
 from bk_spark.client.protocol.read_entries import ReadEntries
@@ -116,25 +116,25 @@ class ReadHandle(LedgerView):
         if first > last:
             return
         cut = self._cut(first, last)
-        parts = (self._begin(start, end, cut.limits) for start, end in cut.ranges(last))
-        under_way, behind = deque(itertools.islice(parts, AT_ONCE)), first
+        reads = (self._begin(start, end, cut.limits) for start, end in cut.ranges(last))
+        under_way, behind = deque(itertools.islice(reads, AT_ONCE)), first
         try:
             while under_way:
                 for batch in under_way[0]:
                     behind += len(batch)
                     yield batch.to_arrow(), behind
                 self._end(under_way.popleft())
-                under_way.extend(itertools.islice(parts, 1))
+                under_way.extend(itertools.islice(reads, 1))
         finally:
-            for part in under_way:
-                self._end(part)
+            for read in under_way:
+                self._end(read)
 
     def _cut(self, first: int, last: int) -> ReadCut:
         self._context.check_open()
         self._context.check_may_wait()
-        parts = self._parts(first, last)
-        if len(parts.starts) > 1 and self._context.are_of_apache(self._bookies_of(first, last)):
-            return parts
+        cut = self._in_stretches(first, last)
+        if len(cut.starts) > 1 and self._context.are_of_apache(self._bookies_of(first, last)):
+            return cut
         return self._whole(first, last)
 
     def _begin(self, first: int, last: int, limits: ReadLimits) -> ReadQueue:

@@ -1,4 +1,4 @@
-"""Stretches of ledgers: the entries of one ledger that one task or thread reads."""
+"""Stretches of ledgers: entries of one ledger that follow each other, which one task, thread or request chain reads."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ class Stretch:
     def entries(self) -> int:
         return self.last_entry_id - self.first_entry_id + 1
 
-    def part(self, first: int, last: int) -> Stretch:
+    def within(self, first: int, last: int) -> Stretch:
         """Some of its entries, with their share of the bytes as if all entries were equally long."""
         length = self.length * (last - first + 1) // self.entries
         return replace(self, first_entry_id=first, last_entry_id=last, length=length)
 
 
 def cut(stretch: Stretch, target: int) -> list[Stretch]:
-    """Even parts of at most ``target`` bytes, if all entries are equally long."""
-    parts = min(stretch.entries, max(1, -(-stretch.length // target)))
-    firsts = [stretch.first_entry_id + stretch.entries * part // parts for part in range(parts)]
+    """Even stretches of at most ``target`` bytes, if all entries are equally long."""
+    count = min(stretch.entries, max(1, -(-stretch.length // target)))
+    firsts = [stretch.first_entry_id + stretch.entries * number // count for number in range(count)]
     lasts = [first - 1 for first in firsts[1:]] + [stretch.last_entry_id]
-    return [stretch.part(first, last) for first, last in zip(firsts, lasts, strict=True)]
+    return [stretch.within(first, last) for first, last in zip(firsts, lasts, strict=True)]
 
 
 def cut_at_fragments(stretch: Stretch, metadata: LedgerMetadata) -> list[Stretch]:
     """One stretch for each fragment, so that a partition need not change from one ensemble to the next."""
     ranges = [(max(first, stretch.first_entry_id), last) for _, first, last in metadata.fragment_ranges(stretch.last_entry_id)]
-    return [stretch.part(first, last) for first, last in ranges if first <= last]
+    return [stretch.within(first, last) for first, last in ranges if first <= last]
 
 
 def confirmed_stretch(handle: ReadHandle) -> Stretch:

@@ -25,7 +25,7 @@ from bk_spark.datasource.read.partitions import plan
 from bk_spark.datasource.read.read_task import Reading
 from bk_spark.errors import ConfigError
 from bk_spark.log.stored.values import Content
-from bk_spark.log.stream.follow import Piece
+from bk_spark.log.stream.follow import PlacedStretch
 from bk_spark.log.stream.positions import StreamPosition
 
 Offset = dict[str, int]
@@ -67,7 +67,7 @@ class LedgerStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain_errors()
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The parts of a micro-batch, the same for the same offsets, also after a restart. Raises NoSuchLedgerError."""
+        """The portions of a micro-batch, the same for the same offsets, also after a restart. Raises NoSuchLedgerError."""
         began, ended = self._given(start), self._given(end)
         first = began["entry"] if began == ended else ended.get("start", began["entry"])
         if first > ended["entry"]:
@@ -76,11 +76,11 @@ class LedgerStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if first == ended["entry"]:
             return []
         options = self._reading.options
-        parts = plan([self._stretch(first, ended["entry"] - 1)], options.max_bytes_per_partition, options.min_partitions)
-        return [InputPartition(part) for part in parts]
+        portions = plan([self._stretch(first, ended["entry"] - 1)], options.max_bytes_per_partition, options.min_partitions)
+        return [InputPartition(portion) for portion in portions]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The entries of one part, in order, in exactly the declared schema."""
+        """The entries of one portion, in order, in exactly the declared schema."""
         with plain_errors():
             yield from self._reading.batches(partition.value or ())
 
@@ -122,8 +122,8 @@ class LedgerStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _admitted(self, first: int, end: int, limits: Limits) -> int:
         entries, ledger_id = end - first, self._ledger.ledger_id
-        piece = Piece(0, 0, ledger_id, first, end - 1, entries, 0, None, Content.ENTRIES, None, is_whole=False)
-        taken = admitted([piece], StreamPosition(0, 0, ledger_id, first), limits, StoredSizes(self._ledger.open_ledger))
+        placed = PlacedStretch(0, 0, ledger_id, first, end - 1, entries, 0, None, Content.ENTRIES, None, is_whole=False)
+        taken = admitted([placed], StreamPosition(0, 0, ledger_id, first), limits, StoredSizes(self._ledger.open_ledger))
         return taken.end.entry_id
 
     def _stretch(self, first: int, last: int) -> Stretch:

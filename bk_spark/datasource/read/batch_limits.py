@@ -23,7 +23,7 @@ from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.errors import ConfigError
 from bk_spark.log.stored.values import Content
-from bk_spark.log.stream.follow import Piece
+from bk_spark.log.stream.follow import PlacedStretch
 from bk_spark.log.stream.positions import StreamPosition
 from bk_spark.rows.parts import rows_begun
 
@@ -114,19 +114,19 @@ def default_limit(options: SourceOptions) -> ReadLimit:
 
 
 def admitted(
-    pieces: Iterable[Piece], start: StreamPosition, limits: Limits, sizes: StoredSizes, *, least: int = 1
+    stretches: Iterable[PlacedStretch], start: StreamPosition, limits: Limits, sizes: StoredSizes, *, least: int = 1
 ) -> Admitted[StreamPosition]:
-    """What the batch takes of ``pieces``, which follow ``start``: as many entries as fit, and ``least`` of them (0 or 1)."""
+    """What the batch takes of ``stretches``, which follow ``start``: as many entries as fit, and ``least`` of them (0 or 1)."""
     end, left = start, limits
-    for piece in pieces:
-        rows, nbytes, entries = _fitting(piece, left.max_rows, left.max_bytes, sizes)
+    for stretch in stretches:
+        rows, nbytes, entries = _fitting(stretch, left.max_rows, left.max_bytes, sizes)
         left = left.without(rows, nbytes)
-        if entries < piece.entries:
+        if entries < stretch.entries:
             taken = max(entries, least) if end == start else entries
             if taken:
-                end = StreamPosition(piece.version, piece.index, piece.ledger_id, piece.first_entry_id + taken)
+                end = StreamPosition(stretch.version, stretch.index, stretch.ledger_id, stretch.first_entry_id + taken)
             return Admitted(end, left, is_cut=True, is_nothing=end == start)
-        end = piece.position_after
+        end = stretch.position_after
         if left.is_used_up:
             break
     return Admitted(end, left, is_cut=False, is_nothing=end == start)
@@ -136,41 +136,41 @@ def _left(limit: int | None, used: int) -> int | None:
     return None if limit is None else max(0, limit - used)
 
 
-def _fitting(piece: Piece, rows_left: int | None, bytes_left: int | None, sizes: StoredSizes) -> tuple[int, int, int]:
-    """How many rows, bytes and entries of a piece fit. Rows and bytes are exact where all entries fit and have a limit.
+def _fitting(stretch: PlacedStretch, rows_left: int | None, bytes_left: int | None, sizes: StoredSizes) -> tuple[int, int, int]:
+    """How many rows, bytes and entries of a stretch fit. Rows and bytes are exact where all entries fit and have a limit.
 
     Where only some fit, rows and bytes are those that would fit by one of the limits alone: never less than what is taken.
     """
-    rows, by_rows = (piece.rows, piece.entries) if rows_left is None else _by_rows(piece, rows_left, sizes)
-    nbytes, by_bytes = (piece.nbytes, piece.entries) if bytes_left is None else _by_bytes(piece, bytes_left, sizes)
+    rows, by_rows = (stretch.rows, stretch.entries) if rows_left is None else _by_rows(stretch, rows_left, sizes)
+    nbytes, by_bytes = (stretch.nbytes, stretch.entries) if bytes_left is None else _by_bytes(stretch, bytes_left, sizes)
     return rows, nbytes, min(by_rows, by_bytes)
 
 
-def _by_rows(piece: Piece, rows_left: int, sizes: StoredSizes) -> tuple[int, int]:
-    if piece.content is Content.ENTRIES:
-        return (entries := min(piece.entries, rows_left)), entries
-    if piece.is_whole and piece.rows <= rows_left:
-        return piece.rows, piece.entries
+def _by_rows(stretch: PlacedStretch, rows_left: int, sizes: StoredSizes) -> tuple[int, int]:
+    if stretch.content is Content.ENTRIES:
+        return (entries := min(stretch.entries, rows_left)), entries
+    if stretch.is_whole and stretch.rows <= rows_left:
+        return stretch.rows, stretch.entries
     rows = entries = 0
-    for rows_of_entry in sizes.rows(piece.ledger_id, piece.first_entry_id, piece.last_entry_id):
+    for rows_of_entry in sizes.rows(stretch.ledger_id, stretch.first_entry_id, stretch.last_entry_id):
         if rows + rows_of_entry > rows_left:
             break
         rows, entries = rows + rows_of_entry, entries + 1
     return rows, entries
 
 
-def _by_bytes(piece: Piece, bytes_left: int, sizes: StoredSizes) -> tuple[int, int]:
-    if piece.is_whole and piece.nbytes <= bytes_left:
-        return piece.nbytes, piece.entries
-    before = sizes.length_up_to(piece.ledger_id, piece.first_entry_id - 1)
+def _by_bytes(stretch: PlacedStretch, bytes_left: int, sizes: StoredSizes) -> tuple[int, int]:
+    if stretch.is_whole and stretch.nbytes <= bytes_left:
+        return stretch.nbytes, stretch.entries
+    before = sizes.length_up_to(stretch.ledger_id, stretch.first_entry_id - 1)
 
     def nbytes(entries: int) -> int:
-        return sizes.length_up_to(piece.ledger_id, piece.first_entry_id + entries - 1) - before
+        return sizes.length_up_to(stretch.ledger_id, stretch.first_entry_id + entries - 1) - before
 
-    total = nbytes(piece.entries)
+    total = nbytes(stretch.entries)
     if total <= bytes_left:
-        return total, piece.entries
-    taken, fitting, too_many = 0, 0, piece.entries
+        return total, stretch.entries
+    taken, fitting, too_many = 0, 0, stretch.entries
     while too_many - fitting > 1:
         middle = (fitting + too_many) // 2
         if (up_to_here := nbytes(middle)) <= bytes_left:

@@ -1,4 +1,4 @@
-"""One log of a stream, on Spark's driver: how far it can be read, what a batch takes of it, its parts, and its cursor.
+"""One log of a stream, on Spark's driver: how far it can be read, what a batch takes of it, its portions, and its cursor.
 
 A stream over one log has one of these, a stream over several has one for each: ``stream_reader.py``, ``several_reader.py``.
 
@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from bk_spark.datasource.read.batch_limits import Admitted, Limits, StoredSizes, admitted
 from bk_spark.datasource.read.followed_log import CursorPublisher, FollowedLog
-from bk_spark.datasource.read.micro_batch import BatchPlanner, Part
+from bk_spark.datasource.read.micro_batch import BatchPlanner, BatchPortion
 from bk_spark.datasource.read.read_task import Reading
 from bk_spark.datasource.read.tail import LogTail, StreamThreads
 from bk_spark.errors import ConfigError, LogReplacedError
@@ -63,22 +63,22 @@ class LogStream:
         lanes_of = self._reading.lanes_of(self.log.name)
 
         def admit(head: Head) -> Admitted[StreamPosition]:
-            pieces = self.log.follower.pieces(start, end, head, fail_on_data_loss=fail, lanes_of=lanes_of)
-            return admitted(pieces, start, limits, sizes, least=least)
+            stretches = self.log.follower.stretches(start, end, head, fail_on_data_loss=fail, lanes_of=lanes_of)
+            return admitted(stretches, start, limits, sizes, least=least)
 
         found = self.log.planned(self._head, admit)
         is_empty = found.end == start and not found.is_cut  # all that lies between was truncated, or is of other lanes
         return replace(found, end=end, is_nothing=False) if is_empty else found
 
-    def parts(self, first: StreamPosition, last: StreamPosition, logs: int = 1) -> list[Part]:
-        """The parts of a batch, the same for the same positions. ``logs`` share ``minPartitions``.
+    def portions(self, first: StreamPosition, last: StreamPosition, logs: int = 1) -> list[BatchPortion]:
+        """The portions of a batch, the same for the same positions. ``logs`` share ``minPartitions``.
 
         Raises DataLossError, LogReplacedError, SchemaMismatchError, ConfigError, NoSuchLogError.
         """
         if first > last:
             raise _misplaced(first.to_json(self.log.uid), last.to_json(self.log.uid))
         self._planner = self._planner or BatchPlanner(self.log, self._reading)
-        return self._planner.parts(first, last, logs)
+        return self._planner.portions(first, last, logs)
 
     def move_cursor(self, position: StreamPosition) -> None:
         """Have the cursor show that everything before ``position`` was processed."""

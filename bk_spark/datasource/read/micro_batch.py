@@ -1,4 +1,4 @@
-"""A micro-batch between two offsets: the driver plans its parts, the tasks read them.
+"""A micro-batch between two offsets: the driver plans its portions, the tasks read them.
 
 A stream keeps the columns that it was started with for its whole life. Entries of earlier or later schemas are read by
 column name, and so are the fields of structs: missing ones are null, additional ones are left out. Narrower types are widened.
@@ -27,18 +27,18 @@ from bk_spark.datasource.spark_schema import METADATA_COLUMNS, as_stored, to_arr
 from bk_spark.errors import DataLossError, NoSuchLedgerError, SchemaMismatchError
 from bk_spark.log.stored.origins import origins
 from bk_spark.log.stored.values import Content
-from bk_spark.log.stream.follow import Piece
+from bk_spark.log.stream.follow import PlacedStretch
 from bk_spark.log.stream.positions import StreamPosition
 from bk_spark.rows.widening import is_readable
 
 FEW_ENTRIES = 64
-"""Up to this many entries of an open ledger are one part, whatever their size; above it their bytes are looked up."""
+"""Up to this many entries of an open ledger are one portion, whatever their size; above it their bytes are looked up."""
 
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BatchPortion:
     """The entries that one task reads, and the place of each ledger in the log, in case the ledger is gone."""
 
     stretches: tuple[Stretch, ...]
@@ -56,79 +56,79 @@ class BatchPlanner:
         self._columns = _columns(reading)
         self._checked: set[int] = set()
 
-    def parts(self, start: StreamPosition, end: StreamPosition, logs: int = 1) -> list[Part]:
-        """The parts between two positions, in stream order. ``logs`` share ``minPartitions``.
+    def portions(self, start: StreamPosition, end: StreamPosition, logs: int = 1) -> list[BatchPortion]:
+        """The portions between two positions, in stream order. ``logs`` share ``minPartitions``.
 
         Raises DataLossError, LogReplacedError, SchemaMismatchError, ConfigError.
         """
         options = self._reading.options
         fail, follower = options.fail_on_data_loss, self._log.follower
         wanted = self._reading.lanes_of(self._log.name)
-        pieces = self._log.planned(
+        placed_stretches = self._log.planned(
             self._log.head_with(end),
-            lambda head: list(follower.pieces(start, end, head, fail_on_data_loss=fail, lanes_of=wanted)),
+            lambda head: list(follower.stretches(start, end, head, fail_on_data_loss=fail, lanes_of=wanted)),
         )
-        for piece in pieces:
-            self._check_columns(piece)
-        stretches = [self._stretch(piece) for piece in pieces]
+        for placed in placed_stretches:
+            self._check_columns(placed)
+        stretches = [self._stretch(placed) for placed in placed_stretches]
         stretches = cut_large(stretches, options.max_bytes_per_partition, self._log.describe)
         planned = plan(stretches, options.max_bytes_per_partition, -(-options.min_partitions // logs))
-        places = {piece.ledger_id: (piece.version, piece.end_row) for piece in pieces}
-        sources = self._sources(pieces)
+        places = {placed.ledger_id: (placed.version, placed.end_row) for placed in placed_stretches}
+        sources = self._sources(placed_stretches)
         return [
-            Part(part, {stretch.ledger_id: places[stretch.ledger_id] for stretch in part}, sources.only(part))
-            for part in planned
+            BatchPortion(portion, {stretch.ledger_id: places[stretch.ledger_id] for stretch in portion}, sources.only(portion))
+            for portion in planned
         ]
 
-    def _sources(self, pieces: Sequence[Piece]) -> Sources:
+    def _sources(self, placed_stretches: Sequence[PlacedStretch]) -> Sources:
         log = self._log
-        if not pieces or not self._reading.asks_origins:
+        if not placed_stretches or not self._reading.asks_origins:
             return Sources(log.name)
-        last = pieces[-1].version  # the version that a piece belongs to may list a ledger that an earlier one added
-        ids = [piece.ledger_id for piece in pieces]
+        last = placed_stretches[-1].version  # the version that a stretch belongs to may list a ledger that an earlier one added
+        ids = [placed.ledger_id for placed in placed_stretches]
         head = log.logs.names.head(log.name, log.uid)
         return Sources(log.name, log.planned(head, lambda head: origins(log.logs.reader, head, log.uid, ids, last)))
 
-    def _stretch(self, piece: Piece) -> Stretch:
-        nbytes = piece.nbytes
-        if piece.end_row is None and piece.entries > FEW_ENTRIES:
+    def _stretch(self, placed: PlacedStretch) -> Stretch:
+        nbytes = placed.nbytes
+        if placed.end_row is None and placed.entries > FEW_ENTRIES:
             sizes = StoredSizes(self._log.open_ledger)
-            before = sizes.length_up_to(piece.ledger_id, piece.first_entry_id - 1)
-            nbytes = sizes.length_up_to(piece.ledger_id, piece.last_entry_id) - before
-        return Stretch(piece.ledger_id, piece.first_entry_id, piece.last_entry_id, nbytes)
+            before = sizes.length_up_to(placed.ledger_id, placed.first_entry_id - 1)
+            nbytes = sizes.length_up_to(placed.ledger_id, placed.last_entry_id) - before
+        return Stretch(placed.ledger_id, placed.first_entry_id, placed.last_entry_id, nbytes)
 
-    def _check_columns(self, piece: Piece) -> None:
+    def _check_columns(self, placed: PlacedStretch) -> None:
         log = self._log
         if self._reading.options.reads_entries:
             return  # payloads are read as they are, of either content
-        if piece.content is Content.ENTRIES:
-            problem = f"version {piece.version} holds entries, the stream reads rows"
+        if placed.content is Content.ENTRIES:
+            problem = f"version {placed.version} holds entries, the stream reads rows"
             remedy = "set option 'content' to entries in a new query, with a new checkpoint"
             raise SchemaMismatchError(log.name, f"{problem}: {remedy}")
-        if piece.schema_id is None or piece.schema_id in self._checked:
+        if placed.schema_id is None or placed.schema_id in self._checked:
             return
-        stored = to_arrow(StructType.fromJson(log.logs.reader.schema(log.name, log.uid, piece.schema_id)))
+        stored = to_arrow(StructType.fromJson(log.logs.reader.schema(log.name, log.uid, placed.schema_id)))
         for name, kind in self._columns.items():
             if name in stored.names and not is_readable(stored.field(name).type, kind):
                 here = stored.field(name).type
-                problem = f"column '{name}' is {here} in version {piece.version}, the stream reads {kind}"
+                problem = f"column '{name}' is {here} in version {placed.version}, the stream reads {kind}"
                 is_wider = is_readable(kind, here)
                 remedy = "restart the query, which then reads it so" if is_wider else "start a new query, with a new checkpoint"
                 raise SchemaMismatchError(log.name, f"{problem}: {remedy}")
-        self._checked.add(piece.schema_id)
+        self._checked.add(placed.schema_id)
 
 
-def read_part(part: Part, reading: Reading, name: str, uid: str) -> Iterator[pa.RecordBatch]:
-    """The rows of one part, in stream order.
+def read_portion(portion: BatchPortion, reading: Reading, name: str, uid: str) -> Iterator[pa.RecordBatch]:
+    """The rows of one portion, in stream order.
 
     A ledger that is gone is an error, except where truncation removed its rows and ``failOnDataLoss`` is false.
     """
-    groups = [part.stretches] if reading.options.fail_on_data_loss else [(stretch,) for stretch in part.stretches]
+    groups = [portion.stretches] if reading.options.fail_on_data_loss else [(stretch,) for stretch in portion.stretches]
     for group in groups:
         try:
-            yield from reading.batches(group, part.sources)
+            yield from reading.batches(group, portion.sources)
         except NoSuchLedgerError as gone:
-            _check_truncated(gone, part.places[gone.ledger_id], reading, name, uid)
+            _check_truncated(gone, portion.places[gone.ledger_id], reading, name, uid)
 
 
 def _check_truncated(gone: NoSuchLedgerError, place: tuple[int, int | None], reading: Reading, name: str, uid: str) -> None:

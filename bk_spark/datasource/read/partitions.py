@@ -23,7 +23,7 @@ def plan(stretches: Sequence[Stretch], max_bytes: int, min_partitions: int) -> l
     filled = [stretch for stretch in stretches if stretch.entries]
     total = sum(stretch.length for stretch in filled)
     target = max(1, min(max_bytes, -(-total // min_partitions)))
-    return list(_packed([piece for stretch in filled for piece in cut(stretch, target)], target))
+    return list(_packed([short for stretch in filled for short in cut(stretch, target)], target))
 
 
 def cut_large(
@@ -32,21 +32,21 @@ def cut_large(
     """``stretches``, with the ledgers above ``max_bytes`` cut at their fragments where ``describe`` gives their metadata."""
     large = {stretch.ledger_id for stretch in stretches if stretch.length > max_bytes}
     metadata = {ledger.ledger_id: ledger for ledger in describe(sorted(large))}
-    pieces: list[Stretch] = []
+    shorter: list[Stretch] = []
     for stretch in stretches:
         found = metadata.get(stretch.ledger_id)
-        pieces += [stretch] if found is None else cut_at_fragments(stretch, found)
-    return pieces
+        shorter += [stretch] if found is None else cut_at_fragments(stretch, found)
+    return shorter
 
 
-def _packed(pieces: Sequence[Stretch], target: int) -> Iterator[tuple[Stretch, ...]]:
+def _packed(stretches: Sequence[Stretch], target: int) -> Iterator[tuple[Stretch, ...]]:
     packed: list[Stretch] = []
     size = 0
-    for piece in pieces:
-        if packed and (size + piece.length > target or len(packed) == MAX_STRETCHES):
+    for stretch in stretches:
+        if packed and (size + stretch.length > target or len(packed) == MAX_STRETCHES):
             yield tuple(packed)
             packed, size = [], 0
-        packed.append(piece)
-        size += piece.length
+        packed.append(stretch)
+        size += stretch.length
     if packed:
         yield tuple(packed)

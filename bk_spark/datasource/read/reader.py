@@ -36,7 +36,7 @@ from bk_spark.log.stream.positions import StreamPosition, parse_position
 
 
 @dataclass(frozen=True, slots=True)
-class LogPart:
+class LogPortion:
     """The entries of one log that one task reads."""
 
     uid: str
@@ -57,15 +57,15 @@ class EntryReader(DataSourceReader):
 
     @plain_errors()
     def partitions(self) -> Sequence[InputPartition]:
-        """Raises NoSuchLogError, NoSuchLedgerError, UnauthorizedAccessError, and as ``parts_of``."""
+        """Raises NoSuchLogError, NoSuchLedgerError, UnauthorizedAccessError, and as ``portions_of``."""
         options = self._reading.options
         bookkeeper = connect(options.metadata, options.client)
         if self._logs:
             reading = _sharing(self._reading, len(self._logs))
-            return [InputPartition(part) for log in self._logs for part in parts_of(bookkeeper, reading, log)]
+            return [InputPartition(portion) for log in self._logs for portion in portions_of(bookkeeper, reading, log)]
         handles = (opened(bookkeeper, options, ledger_id, recover=options.recover) for ledger_id in options.ledger)
         stretches = [confirmed_stretch(handle) for handle in handles]
-        return [InputPartition(part) for part in plan(stretches, options.max_bytes_per_partition, options.min_partitions)]
+        return [InputPartition(portion) for portion in plan(stretches, options.max_bytes_per_partition, options.min_partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one partition, in log order, in exactly the declared schema.
@@ -75,19 +75,19 @@ class EntryReader(DataSourceReader):
         with plain_errors():
             yield from self._rows(partition.value)
 
-    def _rows(self, part: LogPart | Sequence[Stretch] | None) -> Iterator[pa.RecordBatch]:
-        if not isinstance(part, LogPart):
-            yield from self._reading.batches(part or ())
+    def _rows(self, portion: LogPortion | Sequence[Stretch] | None) -> Iterator[pa.RecordBatch]:
+        if not isinstance(portion, LogPortion):
+            yield from self._reading.batches(portion or ())
             return
         try:
-            yield from self._reading.batches(part.stretches, part.sources)
+            yield from self._reading.batches(portion.stretches, portion.sources)
         except NoSuchLedgerError:
             options = self._reading.options
-            connect(options.metadata, options.client).logs.names.fresh_head(part.sources.log, part.uid)
+            connect(options.metadata, options.client).logs.names.fresh_head(portion.sources.log, portion.uid)
             raise
 
 
-def parts_of(bookkeeper: BookKeeper, reading: Reading, log: LoadedLog) -> list[LogPart]:
+def portions_of(bookkeeper: BookKeeper, reading: Reading, log: LoadedLog) -> list[LogPortion]:
     """The entries of a log that each task reads, in log order.
 
     Raises NoSuchLogError where the log was deleted since ``load()``; NoSuchLedgerError, UnauthorizedAccessError; ConfigError
@@ -96,12 +96,12 @@ def parts_of(bookkeeper: BookKeeper, reading: Reading, log: LoadedLog) -> list[L
     options = reading.options
     starts_at_first = options.starting_offsets in (None, EARLIEST) and options.starting_timestamp is None
     if not starts_at_first or options.ending_offsets != LATEST:
-        return _parts_between(reading, log)
+        return _portions_between(reading, log)
     stretches = list(_listed(bookkeeper, reading, log))
-    pieces = cut_large(stretches, options.max_bytes_per_partition, bookkeeper.ledger_metadata_many)
-    parts = plan(pieces, options.max_bytes_per_partition, options.min_partitions)
-    sources = _sources(bookkeeper, reading, log, [stretch for part in parts for stretch in part])
-    return [LogPart(log.uid, part, sources.only(part)) for part in parts]
+    stretches = cut_large(stretches, options.max_bytes_per_partition, bookkeeper.ledger_metadata_many)
+    portions = plan(stretches, options.max_bytes_per_partition, options.min_partitions)
+    sources = _sources(bookkeeper, reading, log, [stretch for portion in portions for stretch in portion])
+    return [LogPortion(log.uid, portion, sources.only(portion)) for portion in portions]
 
 
 def _sharing(reading: Reading, logs: int) -> Reading:
@@ -135,11 +135,14 @@ def _listed(bookkeeper: BookKeeper, reading: Reading, log: LoadedLog) -> Iterato
             return
 
 
-def _parts_between(reading: Reading, log: LoadedLog) -> list[LogPart]:
+def _portions_between(reading: Reading, log: LoadedLog) -> list[LogPortion]:
     followed = FollowedLog.of(reading.options, log.name, log.uid)
     head = followed.logs.names.head(log.name, log.uid)
     start, end = followed.planned(head, lambda head: _ends(followed, reading.options, log, head))
-    return [LogPart(log.uid, part.stretches, part.sources) for part in BatchPlanner(followed, reading).parts(start, end)]
+    return [
+        LogPortion(log.uid, portion.stretches, portion.sources)
+        for portion in BatchPlanner(followed, reading).portions(start, end)
+    ]
 
 
 def _ends(followed: FollowedLog, options: SourceOptions, log: LoadedLog, head: Head) -> tuple[StreamPosition, StreamPosition]:

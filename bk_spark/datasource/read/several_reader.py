@@ -19,7 +19,7 @@ from bk_spark.datasource.plain_errors import plain_errors
 from bk_spark.datasource.read.batch_limits import Admitted, Limits, default_limit
 from bk_spark.datasource.read.loaded_log import Stored
 from bk_spark.datasource.read.log_streams import DELETED, LogStreams
-from bk_spark.datasource.read.micro_batch import Part, read_part
+from bk_spark.datasource.read.micro_batch import BatchPortion, read_portion
 from bk_spark.datasource.read.read_task import Reading
 from bk_spark.datasource.read.several_offset import BatchRange, InLog, SeveralOffset, several_offset
 from bk_spark.datasource.read.shares import in_turn, share_out
@@ -30,11 +30,11 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class SeveralPart:
+class PortionOfLog:
     """The entries of one log that one task reads."""
 
     uid: str
-    part: Part
+    portion: BatchPortion
 
 
 class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -82,15 +82,17 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain_errors()
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The parts of a micro-batch, log after log by name; the same for the same offsets, also after a restart.
+        """The portions of a micro-batch, log after log by name; the same for the same offsets, also after a restart.
 
         Raises LogGoneError, DataLossError, LogReplacedError, SchemaMismatchError, ConfigError.
         """
         ranges = list(self._given(end).ranges_from(self._given(start)))
-        return [InputPartition(SeveralPart(one.uid, part)) for one in ranges for part in self._parts(one, len(ranges))]
+        return [
+            InputPartition(PortionOfLog(one.uid, portion)) for one in ranges for portion in self._portions(one, len(ranges))
+        ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one part, in stream order, in exactly the declared schema."""
+        """The rows of one portion, in stream order, in exactly the declared schema."""
         with plain_errors():
             yield from self._rows(partition.value)
 
@@ -144,13 +146,13 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """As far towards ``newest`` as the limits allow for all logs together."""
         ends = {uid: standing[uid].offset.position for uid in newest}
 
-        def admit(uid: str, part: Limits, least: int) -> Admitted[StreamPosition]:
+        def admit(uid: str, share: Limits, least: int) -> Admitted[StreamPosition]:
             name = standing[uid].name
             try:
-                found = self._logs.stream(uid, name).admitted(ends[uid], newest[uid], part, least=least)
+                found = self._logs.stream(uid, name).admitted(ends[uid], newest[uid], share, least=least)
             except NoSuchLogError:
                 self._logs.is_gone(uid, name)  # either way, this batch takes nothing more of it
-                return Admitted(ends[uid], part, is_cut=False, is_nothing=True)
+                return Admitted(ends[uid], share, is_cut=False, is_nothing=True)
             ends[uid] = found.end
             return found
 
@@ -159,19 +161,19 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_first = order[0] if order else self._last_first
         return ends
 
-    def _parts(self, one: BatchRange, logs: int) -> list[Part]:
+    def _portions(self, one: BatchRange, logs: int) -> list[BatchPortion]:
         """None of a log that is gone, with a warning. Raises LogGoneError."""
         try:
-            return self._logs.stream(one.uid, one.name).parts(one.first, one.last, logs)
+            return self._logs.stream(one.uid, one.name).portions(one.first, one.last, logs)
         except NoSuchLogError:
             if self._logs.is_gone(one.uid, one.name):
                 return []
-        return self._logs.stream(one.uid, one.name).parts(one.first, one.last, logs)
+        return self._logs.stream(one.uid, one.name).portions(one.first, one.last, logs)
 
-    def _rows(self, given: SeveralPart) -> Iterator[pa.RecordBatch]:
-        name = given.part.sources.log
+    def _rows(self, given: PortionOfLog) -> Iterator[pa.RecordBatch]:
+        name = given.portion.sources.log
         try:
-            yield from read_part(given.part, self._reading, name, given.uid)
+            yield from read_portion(given.portion, self._reading, name, given.uid)
         except NoSuchLogError:
             gone = LogGoneError(name, DELETED)
             if self._reading.options.fail_on_data_loss:

@@ -21,7 +21,7 @@ _Log = TypeVar("_Log")
 
 
 def share_out(order: Sequence[_Log], limits: Limits, admit: Callable[[_Log, Limits, int], Admitted[Any]]) -> None:
-    """Have ``admit`` take the logs' parts of ``limits``: of a log, within limits, and so many entries at least.
+    """Have ``admit`` take the logs' shares of ``limits``: of a log, within limits, and so many entries at least.
 
     Called again for a log, it goes on behind what it took before.
     """

@@ -19,7 +19,7 @@ from bk_spark.datasource.background.stream_thread import StreamThread
 from bk_spark.datasource.plain_errors import plain_errors
 from bk_spark.datasource.read.batch_limits import Limits, default_limit
 from bk_spark.datasource.read.log_stream import LogStream, cursor_name_of
-from bk_spark.datasource.read.micro_batch import read_part
+from bk_spark.datasource.read.micro_batch import read_portion
 from bk_spark.datasource.read.read_task import Reading
 from bk_spark.datasource.read.tail import StreamThreads
 from bk_spark.errors import BookKeeperError
@@ -64,19 +64,19 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain_errors()
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The parts of a micro-batch, the same for the same offsets, also after a restart.
+        """The portions of a micro-batch, the same for the same offsets, also after a restart.
 
         When Spark repeats the first batch, ``start`` is what ``initialOffset`` says now; where it began stands in ``end``.
         Raises DataLossError, LogReplacedError, SchemaMismatchError, ConfigError.
         """
         began, ended = self._given(start), self._given(end)
-        parts = self._stream.parts(ended.start_of_batch(began), ended.position)
-        return [InputPartition(part) for part in parts]
+        portions = self._stream.portions(ended.start_of_batch(began), ended.position)
+        return [InputPartition(portion) for portion in portions]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one part, in stream order, in exactly the declared schema."""
+        """The rows of one portion, in stream order, in exactly the declared schema."""
         with plain_errors():
-            yield from read_part(partition.value, self._reading, self._name, self._uid)
+            yield from read_portion(partition.value, self._reading, self._name, self._uid)
 
     @plain_errors()
     def commit(self, end: Offset) -> None:

@@ -44,8 +44,8 @@ class BatchLimits:
         names = [TopicName.parse(topic) for topic in order]
         views = dict(zip(order, self._ledgers.views(names), strict=True))
 
-        def admit(topic: str, part: Limits, least: int) -> Admitted[Position]:
-            found = self._admitted(views[topic], ends[topic], newest[topic], part, least)
+        def admit(topic: str, share: Limits, least: int) -> Admitted[Position]:
+            found = self._admitted(views[topic], ends[topic], newest[topic], share, least)
             ends[topic] = found.end
             return found
 

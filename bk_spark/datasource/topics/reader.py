@@ -17,7 +17,7 @@ from bk_spark.datasource.topics.reading import TopicsRead, named_topics
 from bk_spark.pulsar.positions import Offsets
 from bk_spark.topic.ledgers import TopicLedgers
 from bk_spark.topic.plan import TopicStarts, offset_in
-from bk_spark.topic.topic import parts_between
+from bk_spark.topic.topic import portions_between
 
 _END = "option 'endingOffsets'"
 
@@ -41,10 +41,10 @@ class TopicsReader(DataSourceReader):
         return [
             InputPartition(partition)
             for topic, view in zip(topics, ledgers.views(topics), strict=True)
-            for part in parts_between(
+            for portion in portions_between(
                 topic, view, starts.position(start, topic, view), offset_in(_END, end.of(str(topic)), view), read.choice
             )
-            for partition in read.partitions(part, len(topics))
+            for partition in read.partitions(portion, len(topics))
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

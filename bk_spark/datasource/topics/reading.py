@@ -24,7 +24,7 @@ from bk_spark.rows.reading import joined
 from bk_spark.topic.access import TopicAccess
 from bk_spark.topic.columns import TopicColumns
 from bk_spark.topic.plan import ReadStart
-from bk_spark.topic.reading import MessageChoice, TopicPart, TopicReading
+from bk_spark.topic.reading import MessageChoice, TopicPortion, TopicReading
 from bk_spark.topic.store import TopicStore
 
 
@@ -55,39 +55,39 @@ class TopicsRead:
         text = options.starting_offsets or default
         return ReadStart(Offsets.parse("option 'startingOffsets'", text), what="option 'startingOffsets'")
 
-    def partitions(self, part: TopicPart, topics: int) -> Iterator[TopicPart]:
-        """A part as Spark's partitions: large ledgers are cut, at their fragments first, and small ones packed together.
+    def partitions(self, portion: TopicPortion, topics: int) -> Iterator[TopicPortion]:
+        """A portion as Spark's partitions: large ledgers are cut, at their fragments first, and small ones packed together.
 
         So many ``topics`` share ``minPartitions``.
         """
         options = self.options
-        if any(stretch.length > options.max_bytes_per_partition for stretch in part.stretches):
+        if any(stretch.length > options.max_bytes_per_partition for stretch in portion.stretches):
             bookkeeper = connect(options.metadata, options.client)
-            ids = [stretch.ledger_id for stretch in part.stretches]
+            ids = [stretch.ledger_id for stretch in portion.stretches]
             found = {one.ledger_id: one for one in bookkeeper.existing_ledgers(ids)}
-            pieces = [
-                piece
-                for one in part.stretches
-                for piece in (cut_at_fragments(one, found[one.ledger_id]) if one.ledger_id in found else [one])
+            cut = [
+                stretch
+                for one in portion.stretches
+                for stretch in (cut_at_fragments(one, found[one.ledger_id]) if one.ledger_id in found else [one])
             ]
-            part = replace(part, stretches=tuple(pieces))
+            portion = replace(portion, stretches=tuple(cut))
         least = -(-options.min_partitions // topics)
-        for index, stretches in enumerate(plan(part.stretches, options.max_bytes_per_partition, least)):
-            yield replace(part, stretches=stretches, from_batch_index=0 if index else part.from_batch_index)
+        for index, stretches in enumerate(plan(portion.stretches, options.max_bytes_per_partition, least)):
+            yield replace(portion, stretches=stretches, from_batch_index=0 if index else portion.from_batch_index)
 
-    def batches(self, part: TopicPart) -> Iterator[pa.RecordBatch]:
-        """The messages of a part, in order, in exactly the declared schema."""
-        return joined(self._batches(part))
+    def batches(self, portion: TopicPortion) -> Iterator[pa.RecordBatch]:
+        """The messages of a portion, in order, in exactly the declared schema."""
+        return joined(self._batches(portion))
 
-    def _batches(self, part: TopicPart) -> Iterator[pa.RecordBatch]:
+    def _batches(self, portion: TopicPortion) -> Iterator[pa.RecordBatch]:
         access, schema, stored = self.access, to_arrow(self.schema), as_stored(self.schema)
         columns = replace(self.columns, access=access, looked_up={})
-        reading = TopicReading(access, part, self.choice)
+        reading = TopicReading(access, portion, self.choice)
         for ledger_id, rows in reading.rows():
-            messages = columns.messages(part.topic, ledger_id, rows, reading)
+            messages = columns.messages(portion.topic, ledger_id, rows, reading)
             chosen = [_as(messages.column(field.name), field.type) for field in stored]
             found = pa.RecordBatch.from_arrays(chosen, schema=stored)
-            yield as_declared(found, schema, str(part.topic), ledger_id, conditions=False)
+            yield as_declared(found, schema, str(portion.topic), ledger_id, conditions=False)
 
 
 def access_of(options: SourceOptions) -> TopicAccess:

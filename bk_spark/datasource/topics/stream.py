@@ -27,8 +27,8 @@ from bk_spark.errors import MessagesGoneError
 from bk_spark.pulsar.names import TopicName
 from bk_spark.pulsar.positions import Position, TopicOffset
 from bk_spark.topic.ledgers import TopicLedgers
-from bk_spark.topic.reading import TopicPart
-from bk_spark.topic.topic import parts_between
+from bk_spark.topic.reading import TopicPortion
+from bk_spark.topic.topic import portions_between
 from bk_spark.topic.view import BEGINNING, TopicView
 
 Offset = dict[str, Any]
@@ -83,7 +83,8 @@ class TopicsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @plain_errors()
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """The parts of a micro-batch, topic after topic by name: the same messages for the same offsets, also after a restart.
+        """The portions of a micro-batch, topic after topic by name: the same messages for the same offsets, also after a
+        restart.
 
         Raises MessagesGoneError, UnreadableMessagesError.
         """
@@ -94,19 +95,19 @@ class TopicsStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [
             InputPartition(partition)
             for topic, view in zip(moved, ledgers.views(moved), strict=True)
-            for part in self._parts(topic, view, begins.get(str(topic), BEGINNING), ends[str(topic)])
-            for partition in self._read.partitions(part, len(moved))
+            for portion in self._portions(topic, view, begins.get(str(topic), BEGINNING), ends[str(topic)])
+            for partition in self._read.partitions(portion, len(moved))
         ]
 
-    def _parts(self, topic: TopicName, view: TopicView, begin: Position, end: Position) -> Iterator[TopicPart]:
+    def _portions(self, topic: TopicName, view: TopicView, begin: Position, end: Position) -> Iterator[TopicPortion]:
         """All up to ``end``, which was confirmed when the batch was cut. Raises MessagesGoneError."""
         if end.ledger_id not in [ledger.ledger_id for ledger in view.ledgers]:
             self._lost(str(topic), f"Pulsar does not list ledger {end.ledger_id}, where the batch ends")
-        for part in parts_between(topic, view.reaching(end), begin, end, self._read.choice):
-            yield replace(part, is_settled=True)
+        for portion in portions_between(topic, view.reaching(end), begin, end, self._read.choice):
+            yield replace(portion, is_settled=True)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The messages of one part, in order, in exactly the declared schema."""
+        """The messages of one portion, in order, in exactly the declared schema."""
         with plain_errors():
             yield from self._read.batches(partition.value)
 

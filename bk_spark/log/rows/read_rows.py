@@ -1,6 +1,6 @@
 """Reads the rows of a log as Arrow record batches, without Spark.
 
-The log is read as it stands at one version. Its ledgers are cut into parts of some megabytes, which are read side by side
+The log is read as it stands at one version. Its ledgers are cut into stretches of some megabytes, which are read side by side
 (``side_by_side.py``) and given in log order. Open ledgers at its end are read as far as they are confirmed when reading
 begins, and no ledger behind one that is not CLOSED (log rule 2).
 
@@ -36,11 +36,11 @@ from bk_spark.rows.reading import Converter, joined, rows_as
 from bk_spark.rows.where.condition import parse_where
 from bk_spark.rows.where.filter import RowFilter, bind
 
-PART_BYTES = 8 * MIB
-"""Of payloads: large enough that a read's first answer does not count, small enough that parts go round the threads."""
+STRETCH_BYTES = 8 * MIB
+"""Of payloads: large enough that a read's first answer does not count, small enough that stretches go round the threads."""
 
 _HANDLES = 8
-"""Handles that are kept, those used last: the readers of parts read neighbours."""
+"""Handles that are kept, those used last: the readers of stretches read neighbours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +136,14 @@ class RowReader:
 
     def read(self, start: LogPosition | None, end: LogPosition | None) -> pa.RecordBatchReader:
         """The rows from ``start`` (included) to ``end`` (excluded), lazily. Nothing is read before the first batch is taken."""
-        return pa.RecordBatchReader.from_batches(self.query.schema, self._batches(self.parts(start, end)))
+        return pa.RecordBatchReader.from_batches(self.query.schema, self._batches(self.stretches(start, end)))
 
-    def parts(self, start: LogPosition | None, end: LogPosition | None) -> list[Stretch]:
+    def stretches(self, start: LogPosition | None, end: LogPosition | None) -> list[Stretch]:
         """What is to be read from ``start`` (included) to ``end`` (excluded), in log order. Asks how far open ledgers go."""
-        return [part for stretch in self._stretches(start, end) for part in cut(stretch, PART_BYTES)]
+        return [short for stretch in self._wanted(start, end) for short in cut(stretch, STRETCH_BYTES)]
 
     def handle(self, ledger_id: int) -> ReadHandle:
-        """The ledger, opened; readers of its parts share the handle, and at worst open two."""
+        """The ledger, opened; readers of its stretches share the handle, and at worst open two."""
         with self._lock:
             if ledger_id in self._handles:
                 self._handles.move_to_end(ledger_id)
@@ -155,33 +155,33 @@ class RowReader:
                 self._handles.popitem(last=False)
         return handle
 
-    def _batches(self, parts: list[Stretch]) -> Iterator[pa.RecordBatch]:
+    def _batches(self, stretches: list[Stretch]) -> Iterator[pa.RecordBatch]:
         """After an interrupt, or an error, it goes on behind the last batch that it gave."""
-        return ResumedIterator(lambda place: self._from(parts, place), (0, 0))
+        return ResumedIterator(lambda place: self._from(stretches, place), (0, 0))
 
     def _from(
-        self, parts: list[Stretch], place: tuple[int, int]
+        self, stretches: list[Stretch], place: tuple[int, int]
     ) -> Generator[tuple[pa.RecordBatch | None, tuple[int, int]], None, None]:
-        """Each batch with the place behind it: a part, and a number of its rows, which are the same each time."""
+        """Each batch with the place behind it: the number of a stretch, and of rows of it, which are the same each time."""
         first, rows = place
-        part, left_out = first, rows
-        side_by_side = SideBySide(parts[first:], self._read)
+        number, left_out = first, rows
+        side_by_side = SideBySide(stretches[first:], self._read)
         for batch in side_by_side.batches():
-            if first + side_by_side.part != part:
-                part, rows, left_out = first + side_by_side.part, 0, 0
+            if first + side_by_side.head != number:
+                number, rows, left_out = first + side_by_side.head, 0, 0
             cut_off = min(left_out, batch.num_rows)
             left_out -= cut_off
             rows += batch.num_rows - cut_off
             if cut_off < batch.num_rows:
-                yield batch.slice(cut_off), (part, rows)
+                yield batch.slice(cut_off), (number, rows)
 
-    def _read(self, part: Stretch) -> Iterator[pa.RecordBatch]:
-        # Whoever planned the part saw its entries confirmed; the bookies that are asked now may not know of that yet.
-        read = self.handle(part.ledger_id).read_unconfirmed
-        payloads = whole_payloads(read, part.ledger_id, part.first_entry_id, part.last_entry_id)
-        return self.query.rows_of(part.ledger_id, payloads)
+    def _read(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+        # Whoever planned the stretch saw its entries confirmed; the bookies that are asked now may not know of that yet.
+        read = self.handle(stretch.ledger_id).read_unconfirmed
+        payloads = whole_payloads(read, stretch.ledger_id, stretch.first_entry_id, stretch.last_entry_id)
+        return self.query.rows_of(stretch.ledger_id, payloads)
 
-    def _stretches(self, start: LogPosition | None, end: LogPosition | None) -> Iterator[Stretch]:
+    def _wanted(self, start: LogPosition | None, end: LogPosition | None) -> Iterator[Stretch]:
         snapshot = self._snapshot
         listed: list[CommittedLedger | OpenLedger] = [*snapshot.ledgers, *snapshot.open_ledgers]
         lanes = self.query.lanes.of(snapshot.name, snapshot.version, snapshot.lanes)
@@ -191,7 +191,7 @@ class RowReader:
             whole, is_closed = self._whole(wanted.ledger)
             last = wanted.until(whole.last_entry_id)
             if wanted.first <= last:
-                yield whole.part(wanted.first, last)
+                yield whole.within(wanted.first, last)
             if not is_closed:
                 return
 

@@ -1,8 +1,8 @@
-"""Reads the parts of a log side by side, and gives their batches in order. Bounded in memory.
+"""Reads stretches of a log side by side, and gives their batches in order. Bounded in memory.
 
-A few readers take the parts in order, each one part at a time. What they read ahead waits in memory until the consumer gets
-there: at most ``ahead_bytes``, and one batch of each reader. The part that the consumer waits for may always add a batch when
-it has none left, so the others never keep it from going on.
+A few readers take the stretches in order, each one stretch at a time. What they read ahead waits in memory until the consumer
+gets there: at most ``ahead_bytes``, and one batch of each reader. The stretch that the consumer waits for may always add a
+batch when it has none left, so the others never keep it from going on.
 
 ``ReadAhead`` keeps count of that. ``SideBySide`` has threads as readers; for coroutines ``bk_spark.aio`` has tasks.
 """
@@ -25,13 +25,13 @@ READERS = 3
 """Two keep two cores decoding while a third one waits for its bookie."""
 
 AHEAD_BYTES = 64 * MIB
-"""Of decoded rows: some ten parts of a log whose rows compress well."""
+"""Of decoded rows: some ten stretches of a log whose rows compress well."""
 
-_Part = TypeVar("_Part")
+_Stretch = TypeVar("_Stretch")
 
 
 class _Output:
-    """What was read of one part, and not taken yet."""
+    """What was read of one stretch, and not taken yet."""
 
     def __init__(self) -> None:
         self.batches: deque[pa.RecordBatch] = deque()
@@ -40,15 +40,15 @@ class _Output:
 
 
 class ReadAhead:
-    """Which part a reader takes next, who may go on, and what waits for the consumer. Not thread-safe."""
+    """Which stretch a reader takes next, who may go on, and what waits for the consumer. Not thread-safe."""
 
-    def __init__(self, parts: int, ahead_bytes: int = AHEAD_BYTES) -> None:
+    def __init__(self, stretches: int, ahead_bytes: int = AHEAD_BYTES) -> None:
         self._ahead_bytes = ahead_bytes
-        self._outputs = [_Output() for _ in range(parts)]
+        self._outputs = [_Output() for _ in range(stretches)]
         self._next = 0
-        """The part that the next free reader takes."""
+        """The stretch that the next free reader takes."""
         self.head = 0
-        """The part that the consumer takes from."""
+        """The stretch that the consumer takes from."""
         self._waiting_bytes = 0
         self.is_over = False
         """Whether the consumer wants no more."""
@@ -56,29 +56,29 @@ class ReadAhead:
     # For readers
 
     @property
-    def may_take_part(self) -> bool:
+    def may_take(self) -> bool:
         return self.is_over or self._next <= self.head or self._has_room
 
-    def take_part(self) -> int | None:
-        """The number of a part to read; None if there is none left. Only while ``may_take_part``."""
+    def take(self) -> int | None:
+        """The number of a stretch to read; None if there is none left. Only while ``may_take``."""
         if self.is_over or self._next == len(self._outputs):
             return None
         self._next += 1
         return self._next - 1
 
-    def may_put(self, part: int) -> bool:
-        return self.is_over or self._has_room or (part == self.head and not self._outputs[part].batches)
+    def may_put(self, stretch: int) -> bool:
+        return self.is_over or self._has_room or (stretch == self.head and not self._outputs[stretch].batches)
 
-    def put(self, part: int, batch: pa.RecordBatch) -> bool:
+    def put(self, stretch: int, batch: pa.RecordBatch) -> bool:
         """Add a batch. Only while ``may_put``. False, and nothing was added, if the consumer wants no more."""
         if not self.is_over:
-            self._outputs[part].batches.append(batch)
+            self._outputs[stretch].batches.append(batch)
             self._waiting_bytes += batch.nbytes
         return not self.is_over
 
-    def end(self, part: int, problem: BaseException | None) -> None:
-        """All of a part was read, or as much as could be."""
-        self._outputs[part].problem, self._outputs[part].is_done = problem, True
+    def end(self, stretch: int, problem: BaseException | None) -> None:
+        """All of a stretch was read, or as much as could be."""
+        self._outputs[stretch].problem, self._outputs[stretch].is_done = problem, True
 
     # For the consumer
 
@@ -89,7 +89,7 @@ class ReadAhead:
         return bool(head.batches) or head.is_done
 
     def give(self) -> pa.RecordBatch | None:
-        """The next batch; None where the head went on to the next part. Raises what was raised by the reader of the head."""
+        """The next batch; None where the head went on to the next stretch. Raises what was raised by the reader of the head."""
         output = self._outputs[self.head]
         if output.batches:
             batch = output.batches.popleft()
@@ -128,22 +128,25 @@ class _Ending:
             in_thread(left._end)
 
 
-class SideBySide(Generic[_Part]):
-    """One pass over ``parts``. ``read`` runs in several threads; what it raises is raised at its place in the order."""
+class SideBySide(Generic[_Stretch]):
+    """One pass over ``stretches``. ``read`` runs in several threads; what it raises is raised at its place in the order."""
 
     def __init__(
-        self, parts: Sequence[_Part], read: Callable[[_Part], Iterator[pa.RecordBatch]], ahead_bytes: int = AHEAD_BYTES
+        self,
+        stretches: Sequence[_Stretch],
+        read: Callable[[_Stretch], Iterator[pa.RecordBatch]],
+        ahead_bytes: int = AHEAD_BYTES,
     ) -> None:
-        self._parts = parts
+        self._stretches = stretches
         self._read = read
-        self._ahead = ReadAhead(len(parts), ahead_bytes)
+        self._ahead = ReadAhead(len(stretches), ahead_bytes)
         self._changed = threading.Condition()
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """All batches, in the order of the parts. The threads end with this iterator, also when it is closed early."""
+        """All batches, in the order of the stretches. The threads end with this iterator, also when it is closed early."""
         ending = _Ending(self)
         try:
-            for _ in range(min(READERS, len(self._parts))):
+            for _ in range(min(READERS, len(self._stretches))):
                 in_thread(self._run)
             while not self._ahead.is_at_end:
                 batch = off_main_thread(self._given)  # it takes a lock that the readers need
@@ -153,8 +156,8 @@ class SideBySide(Generic[_Part]):
             ending.end()
 
     @property
-    def part(self) -> int:
-        """That of the last batch, from 0."""
+    def head(self) -> int:
+        """The number of the stretch that the last batch is of, from 0."""
         return self._ahead.head
 
     def _end(self) -> None:
@@ -171,26 +174,26 @@ class SideBySide(Generic[_Part]):
 
     def _run(self) -> None:
         """One of the threads."""
-        while (part := self._take_part()) is not None:
+        while (stretch := self._take()) is not None:
             problem: BaseException | None = None
             try:
-                for batch in self._read(self._parts[part]):
-                    if not self._put(part, batch):
+                for batch in self._read(self._stretches[stretch]):
+                    if not self._put(stretch, batch):
                         return
             except BaseException as raised:
                 problem = raised
             with self._changed:
-                self._ahead.end(part, problem)
+                self._ahead.end(stretch, problem)
                 self._changed.notify_all()
 
-    def _take_part(self) -> int | None:
+    def _take(self) -> int | None:
         with self._changed:
-            self._changed.wait_for(lambda: self._ahead.may_take_part)
-            return self._ahead.take_part()
+            self._changed.wait_for(lambda: self._ahead.may_take)
+            return self._ahead.take()
 
-    def _put(self, part: int, batch: pa.RecordBatch) -> bool:
+    def _put(self, stretch: int, batch: pa.RecordBatch) -> bool:
         """Wait until there is room. False once nobody wants more."""
         with self._changed:
-            self._changed.wait_for(lambda: self._ahead.may_put(part))
+            self._changed.wait_for(lambda: self._ahead.may_put(stretch))
             self._changed.notify_all()
-            return self._ahead.put(part, batch)
+            return self._ahead.put(stretch, batch)

@@ -18,7 +18,7 @@ from bk_spark.errors import ConfigError, LogReplacedError, SchemaMismatchError
 from bk_spark.log.log_store import LogStore
 from bk_spark.log.rows.read_rows import BoundQuery, RowQuery
 from bk_spark.log.stored.values import Head, LogVersion
-from bk_spark.log.stream.follow import LedgerEnd, LogFollower, Piece
+from bk_spark.log.stream.follow import LedgerEnd, LogFollower, PlacedStretch
 from bk_spark.log.stream.order import FAIL, READ, SKIP, Describe
 from bk_spark.log.stream.plan_again import planned
 from bk_spark.log.stream.positions import StreamPosition, parse_position
@@ -55,7 +55,7 @@ class TailedLog:
 class Look:
     """What a tail can read now, and where it stands behind that."""
 
-    pieces: list[Piece]
+    stretches: list[PlacedStretch]
     end: StreamPosition
 
 
@@ -128,23 +128,23 @@ class TailPlan:
         start = self.position
         newest = planned(names, log.uid, head, lambda head: self._follower.newest(head, ends, start))
         if newest.position > start:
-            pieces = planned(names, log.uid, head, lambda head: self._pieces(start, newest.position, head))
-            return Look(pieces, newest.position)
+            stretches = planned(names, log.uid, head, lambda head: self._stretches(start, newest.position, head))
+            return Look(stretches, newest.position)
         if newest.replaced_by is not None:
             raise LogReplacedError(log.name, newest.replaced_by)
         return Look([], start)
 
-    def handle(self, piece: Piece) -> ReadHandle:
-        """The ledger that a piece lies in, opened."""
-        return self._handles.get(piece.ledger_id) or self._log.open_ledger(piece.ledger_id)
+    def handle(self, stretch: PlacedStretch) -> ReadHandle:
+        """The ledger that a stretch lies in, opened."""
+        return self._handles.get(stretch.ledger_id) or self._log.open_ledger(stretch.ledger_id)
 
-    def rows_of(self, piece: Piece, payloads: Iterable[pa.RecordBatch]) -> Iterator[Tailed]:
-        """The rows of payloads of a piece, in their order."""
-        convert = self._converter_for(piece)
+    def rows_of(self, stretch: PlacedStretch, payloads: Iterable[pa.RecordBatch]) -> Iterator[Tailed]:
+        """The rows of payloads of a stretch, in their order."""
+        convert = self._converter_for(stretch)
         for entries in payloads:
-            rows = list(convert(piece.ledger_id, entries))
+            rows = list(convert(stretch.ledger_id, entries))
             next_entry_id = entries.column("entry_id")[-1].as_py() + 1
-            position = StreamPosition(piece.version, piece.index, piece.ledger_id, next_entry_id)
+            position = StreamPosition(stretch.version, stretch.index, stretch.ledger_id, next_entry_id)
             yield Tailed(as_one(rows) if rows else None, position)
 
     @property
@@ -162,8 +162,8 @@ class TailPlan:
         self._follower.row_number(position, head)  # raises where nothing stands there
         return position
 
-    def _pieces(self, start: StreamPosition, end: StreamPosition, head: Head) -> list[Piece]:
-        return list(self._follower.pieces(start, end, head, fail_on_data_loss=True, lanes_of=self._lanes_of))
+    def _stretches(self, start: StreamPosition, end: StreamPosition, head: Head) -> list[PlacedStretch]:
+        return list(self._follower.stretches(start, end, head, fail_on_data_loss=True, lanes_of=self._lanes_of))
 
     def _lanes_of(self, version: LogVersion) -> Collection[int] | None:
         if version.schema_id is None:
@@ -172,22 +172,22 @@ class TailPlan:
         query = self._bound or self._bound_to(self._stored(version.schema_id))
         return query.lanes.of(self._log.name, version.version, version.lanes)
 
-    def _converter_for(self, piece: Piece) -> Converter:
+    def _converter_for(self, stretch: PlacedStretch) -> Converter:
         """To the columns that the log had at the first row. Raises SchemaMismatchError where they hold less."""
-        if self._convert is not None and piece.schema_id == self._schema_id:
+        if self._convert is not None and stretch.schema_id == self._schema_id:
             return self._convert
-        if piece.schema_id is None:
-            problem = f"version {piece.version} holds entries, not rows: follow it with the ledgers' own readers"
+        if stretch.schema_id is None:
+            problem = f"version {stretch.version} holds entries, not rows: follow it with the ledgers' own readers"
             raise SchemaMismatchError(self._log.name, problem)
-        stored = self._stored(piece.schema_id)
+        stored = self._stored(stretch.schema_id)
         query = self._bound_to(stored)
         for wanted in query.schema:
             index = stored.get_field_index(wanted.name)
             if index >= 0 and not is_readable(stored.field(index).type, wanted.type):
-                problem = f"column '{wanted.name}' is {stored.field(index).type} in version {piece.version}"
+                problem = f"column '{wanted.name}' is {stored.field(index).type} in version {stretch.version}"
                 remedy = f"this tail gives it as {wanted.type}: begin another one at its position"
                 raise SchemaMismatchError(self._log.name, f"{problem}, {remedy}")
-        self._schema_id = piece.schema_id
+        self._schema_id = stretch.schema_id
         self._convert = query.converter()
         return self._convert
 

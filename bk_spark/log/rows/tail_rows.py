@@ -85,10 +85,10 @@ class RowTail:
 
     def _news(self) -> Iterator[tuple[pa.RecordBatch | None, StreamPosition]]:
         look = self._plan.look()
-        for piece in look.pieces:
-            read = self._plan.handle(piece).read_unconfirmed
-            payloads = whole_payloads(read, piece.ledger_id, piece.first_entry_id, piece.last_entry_id)
-            for tailed in self._plan.rows_of(piece, payloads):
+        for stretch in look.stretches:
+            read = self._plan.handle(stretch).read_unconfirmed
+            payloads = whole_payloads(read, stretch.ledger_id, stretch.first_entry_id, stretch.last_entry_id)
+            for tailed in self._plan.rows_of(stretch, payloads):
                 self._plan.position = tailed.position
                 yield tailed.rows, tailed.position
                 if tailed.rows is not None:

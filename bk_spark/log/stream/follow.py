@@ -41,8 +41,8 @@ class LedgerEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """Entries of one ledger, first and last inclusive, in stream order."""
+class PlacedStretch:
+    """A stretch of a ledger, first and last entry inclusive, with its place in the stream."""
 
     version: int
     index: int
@@ -61,7 +61,7 @@ class Piece:
 
     @property
     def position_after(self) -> StreamPosition:
-        """Where a stream stands after it has read this piece."""
+        """Where a stream stands after it has read this stretch."""
         return StreamPosition(self.version, self.index, self.ledger_id, self.last_entry_id + 1)
 
     @property
@@ -150,7 +150,7 @@ class LogFollower:
         found = self._last_open(head, ends, origin, last) or self._last_closed(head, origin, last)
         return Newest(start if found is None or found <= origin else max(start, found), replaced_by)
 
-    def pieces(
+    def stretches(
         self,
         start: StreamPosition,
         end: StreamPosition,
@@ -158,7 +158,7 @@ class LogFollower:
         *,
         fail_on_data_loss: bool,
         lanes_of: LanesOf = lambda _: None,
-    ) -> Iterator[Piece]:
+    ) -> Iterator[PlacedStretch]:
         """What lies between two positions (``start`` included, ``end`` excluded) in the lanes to read, in stream order.
 
         The result is always the same, except for what was truncated or vacuumed meanwhile: that raises DataLossError, or is
@@ -174,9 +174,9 @@ class LogFollower:
             start, end = self._past_loss(start, end, head)
             logger.warning("%s; going on at version %d", loss.warning, start.version)
         if start < end:
-            for given, piece in _in_lanes(self._between(start, end), lanes_of):
+            for given, stretch in _in_lanes(self._between(start, end), lanes_of):
                 if self._is_kept(given, head, fail_on_data_loss):
-                    yield piece
+                    yield stretch
 
     def row_number(self, position: StreamPosition, head: Head) -> int:
         """How many rows come before a position. Inside a ledger of rows, estimated as if rows were spread evenly over entries.
@@ -244,7 +244,7 @@ class LogFollower:
     # Parts of ends
 
     def _carried_over(self, start: StreamPosition, head: Head) -> StreamPosition:
-        """Where ``pieces`` will start for ``start``. If that is data loss, ``pieces`` reports it."""
+        """Where ``stretches`` will start for ``start``. If that is data loss, ``stretches`` reports it."""
         try:
             return resumed(self._order, start, start, head)[0]
         except DataLossError:
@@ -298,7 +298,7 @@ class LogFollower:
 
     # Parts of ranges
 
-    def _between(self, start: StreamPosition, end: StreamPosition) -> Iterator[tuple[Given, Piece]]:
+    def _between(self, start: StreamPosition, end: StreamPosition) -> Iterator[tuple[Given, PlacedStretch]]:
         for given in self._order.walk(start, end.version):
             is_end = given.at(end.entry_id) == end
             first = start.entry_id if given.at(start.entry_id) == start else 0
@@ -310,7 +310,7 @@ class LogFollower:
             if last is None:
                 raise self._unknown_end(given, end)
             if first <= last:
-                yield given, _piece(given, first, last)
+                yield given, _stretch(given, first, last)
             if is_end:
                 return
         if not end.is_behind:
@@ -340,14 +340,14 @@ class LogFollower:
         return self._order.misfit(end, f"it lies behind {what}, which is still open")
 
 
-def _in_lanes(found: Iterable[tuple[Given, Piece]], lanes_of: LanesOf) -> Iterator[tuple[Given, Piece]]:
+def _in_lanes(found: Iterable[tuple[Given, PlacedStretch]], lanes_of: LanesOf) -> Iterator[tuple[Given, PlacedStretch]]:
     """Those in the lanes to read. An open ledger is the one lane of a log without keys."""
     version, lanes = None, None
-    for given, piece in found:
+    for given, stretch in found:
         if given.version is not version:
             version, lanes = given.version, lanes_of(given.version)
         if lanes is None or (given.ledger.lane if given.ledger else 0) in lanes:
-            yield given, piece
+            yield given, stretch
 
 
 def _behind_closed(ledgers: Sequence[Given], open_ids: set[int]) -> StreamPosition | None:
@@ -358,13 +358,13 @@ def _behind_closed(ledgers: Sequence[Given], open_ids: set[int]) -> StreamPositi
     return None
 
 
-def _piece(given: Given, first: int, last: int) -> Piece:
+def _stretch(given: Given, first: int, last: int) -> PlacedStretch:
     record, ledger, entries = given.version, given.ledger, last - first + 1
     is_whole = ledger is not None and first == 0 and last == ledger.last_entry_id
     rows = entries if ledger is None or record.content is Content.ENTRIES else _share(ledger.rows, entries, ledger)
     nbytes = _share(ledger.length, entries, ledger) if ledger else 0
     place = (record.version, given.index, given.ledger_id, first, last)
-    return Piece(*place, rows, nbytes, given.end_row, record.content, record.schema_id, is_whole)
+    return PlacedStretch(*place, rows, nbytes, given.end_row, record.content, record.schema_id, is_whole)
 
 
 def _share(amount: int, entries: int, ledger: CommittedLedger) -> int:

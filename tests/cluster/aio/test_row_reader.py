@@ -69,7 +69,7 @@ def written(cluster: LocalCluster) -> Iterator[Log]:
 @pytest.fixture
 def _in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """A megabyte is read ahead."""
-    monkeypatch.setattr(read_rows, "PART_BYTES", 500_000)
+    monkeypatch.setattr(read_rows, "STRETCH_BYTES", 500_000)
     monkeypatch.setattr(AsyncSideBySide.__init__, "__defaults__", (1_000_000,))
 
 

@@ -17,7 +17,7 @@ from bk_spark.config import ClientConfig
 from bk_spark.datasource.options import parse_options
 from bk_spark.datasource.read.loaded_log import LoadedLog
 from bk_spark.datasource.read.read_task import Reading
-from bk_spark.datasource.read.reader import parts_of
+from bk_spark.datasource.read.reader import portions_of
 from bk_spark.datasource.spark_schema import ENTRIES
 from bk_spark.errors import ConfigError, DataLossError, LedgerClosedError, LedgerFencedError, LogReplacedError
 from bk_spark.local.cluster import LocalCluster
@@ -139,8 +139,8 @@ def test_no_read_passes_a_ledger_that_is_not_closed(closed, expected) -> None:
         ledger_metadata_many=lambda ids: [],
     )
     options = parse_options({"metadata": "zk://x/y", "path": "orders", "content": "entries"}, {})
-    parts = parts_of(bookkeeper, Reading(options, ENTRIES), LoadedLog("orders", "u", 2, "entries", None))
-    assert [stretch.ledger_id for part in parts for stretch in part.stretches] == expected
+    parts = portions_of(bookkeeper, Reading(options, ENTRIES), LoadedLog("orders", "u", 2, "entries", None))
+    assert [stretch.ledger_id for portion in parts for stretch in portion.stretches] == expected
 
 
 def test_a_load_ends_at_the_version_that_it_saw_also_between_offsets(direct, log, bookkeeper: BookKeeper) -> None:
@@ -150,7 +150,9 @@ def test_a_load_ends_at_the_version_that_it_saw_also_between_offsets(direct, log
     direct.write(log, numbers(2))
     first, _ = bookkeeper.logs.reader.snapshot(log).ledgers
     for reader in readers:
-        assert [stretch.ledger_id for part in reader.partitions() for stretch in part.value.stretches] == [first.ledger_id]
+        assert [stretch.ledger_id for portion in reader.partitions() for stretch in portion.value.stretches] == [
+            first.ledger_id
+        ]
 
 
 def test_versions_and_times_give_the_log_as_it_stood(direct, log, bookkeeper: BookKeeper) -> None:

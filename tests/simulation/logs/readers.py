@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from bk_spark.errors import ConfigError, DataLossError
-from bk_spark.log.stream.follow import LedgerEnd, LogFollower, Piece
+from bk_spark.log.stream.follow import LedgerEnd, LogFollower, PlacedStretch
 from bk_spark.log.stream.order import READ
 from bk_spark.log.stream.positions import StreamPosition, behind
 from tests.simulation.logs.audit import require
@@ -33,8 +33,8 @@ class Stream:
         ends = {one.ledger_id: _end(machine, one.ledger_id) for one in head.writer.open_ledgers}
         newest = follower.newest(head, ends, self.position).position
         payloads: list[bytes] = []
-        for piece in follower.pieces(self.position, newest, head, fail_on_data_loss=True):
-            payloads += _read(machine, piece)
+        for stretch in follower.stretches(self.position, newest, head, fail_on_data_loss=True):
+            payloads += _read(machine, stretch)
         machine.note(f"reads {len(payloads)} rows from {self.position} to {newest}")
         world.history.read(self.name, payloads)
         world.marks["rows streamed"] += len(payloads)
@@ -89,6 +89,6 @@ def _end(machine: Machine, ledger_id: int) -> LedgerEnd:
     return LedgerEnd(ledger.last_add_confirmed, ledger.is_closed)
 
 
-def _read(machine: Machine, piece: Piece) -> list[bytes]:
-    machine.ledgers.versioned(piece.ledger_id)  # raises where it is gone
-    return machine.world.bookies[piece.ledger_id].pushed[piece.first_entry_id : piece.last_entry_id + 1]
+def _read(machine: Machine, stretch: PlacedStretch) -> list[bytes]:
+    machine.ledgers.versioned(stretch.ledger_id)  # raises where it is gone
+    return machine.world.bookies[stretch.ledger_id].pushed[stretch.first_entry_id : stretch.last_entry_id + 1]

@@ -23,8 +23,8 @@ def counted(versions):
     follower = world.follower(logs=logs)
     start = StreamPosition(versions, 0, ledgers[-1].ledger_id, 1)
     newest = follower.newest(head, {}, start)
-    pieces = list(follower.pieces(start, newest.position, head, fail_on_data_loss=True))
-    assert len(list(entries_of(pieces))) == 2
+    stretches = list(follower.stretches(start, newest.position, head, fail_on_data_loss=True))
+    assert len(list(entries_of(stretches))) == 2
     return len(store.calls), sum(len(what) for name, what in store.calls if name == "get_many")
 
 
@@ -55,9 +55,9 @@ def test_a_stream_reads_every_entry_that_was_appended_once_and_in_order_whenever
     often.poll()
     seldom.poll()
     assert often.read == seldom.read == [entry for one in appended for entry in entries(one, world.size(one))]
-    for start, end, pieces in often.batches:
+    for start, end, stretches in often.batches:
         if start.version >= world.head.oldest_version:
-            assert list(entries_of(often.pieces(start, end))) == list(entries_of(pieces))
+            assert list(entries_of(often.stretches(start, end))) == list(entries_of(stretches))
 
 
 def change(world, kind, number):

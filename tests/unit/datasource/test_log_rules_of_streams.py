@@ -24,7 +24,7 @@ from bk_spark.datasource.read import batch_limits, micro_batch
 from bk_spark.datasource.read.batch_limits import Limits, admitted
 from bk_spark.datasource.read.followed_log import CursorPublisher, FollowedLog
 from bk_spark.datasource.read.log_stream import LogStream
-from bk_spark.datasource.read.micro_batch import Part, read_part
+from bk_spark.datasource.read.micro_batch import BatchPortion, read_portion
 from bk_spark.datasource.read.read_task import Sources
 from bk_spark.datasource.read.stream_reader import StreamReader
 from bk_spark.datasource.read.tail import LogTail, StreamThreads
@@ -129,8 +129,8 @@ def a_batch_limit_is_smaller_than_one_entry(scene: Scene) -> None:
     end = log.follower.newest(head, {}, behind(0)).position
     position, rounds = behind(0), 0
     while position != end and rounds < 10:
-        pieces = log.follower.pieces(position, end, head, fail_on_data_loss=True)
-        position, rounds = admitted(pieces, position, Limits(None, 1), _Sizes()).end, rounds + 1
+        stretches = log.follower.stretches(position, end, head, fail_on_data_loss=True)
+        position, rounds = admitted(stretches, position, Limits(None, 1), _Sizes()).end, rounds + 1
     must(rounds == 3, f"after {rounds} batches the stream stands at {position}, and the log ends at {end}")
 
 
@@ -218,9 +218,9 @@ def _read(scene: Scene, ledger: CommittedLedger) -> list[pa.RecordBatch]:
     options = SimpleNamespace(fail_on_data_loss=False, metadata="memory://", client=None)
     reading: Any = SimpleNamespace(options=options, batches=batches)
     stretch = Stretch(ledger.ledger_id, 0, ledger.last_entry_id, ledger.length)
-    part = Part((stretch,), {ledger.ledger_id: (1, ledger.rows)}, Sources(LOG))
+    portion = BatchPortion((stretch,), {ledger.ledger_id: (1, ledger.rows)}, Sources(LOG))
     with patched.object(micro_batch, "connect", lambda *given: SimpleNamespace(logs=scene.logs)):
-        return list(read_part(part, reading, LOG, scene.logs.names.uid(LOG)))
+        return list(read_portion(portion, reading, LOG, scene.logs.names.uid(LOG)))
 
 
 EVERY = pytest.mark.parametrize("case", CASES, ids=str)

@@ -55,12 +55,12 @@ def a_log_is_compacted_under_a_stream(scene: Scene) -> None:
     scene.compact(LOG, [first, second])
     follower, head = _follower(scene), scene.logs.names.head(LOG, scene.logs.names.uid(LOG))
     end = follower.newest(head, {}, start).position
-    pieces = list(follower.pieces(start, end, head, fail_on_data_loss=True))
-    rows = sum(one.rows for one in pieces)
+    stretches = list(follower.stretches(start, end, head, fail_on_data_loss=True))
+    rows = sum(one.rows for one in stretches)
     must(rows == 16, f"{rows} rows were read behind the fourth of twenty")
     must(
-        [(one.ledger_id, one.first_entry_id) for one in pieces] == [(first.ledger_id, 4), (second.ledger_id, 0)],
-        f"the stream read {pieces}",
+        [(one.ledger_id, one.first_entry_id) for one in stretches] == [(first.ledger_id, 4), (second.ledger_id, 0)],
+        f"the stream read {stretches}",
     )
 
 
@@ -85,7 +85,7 @@ def rows_are_replaced_under_a_stream(scene: Scene) -> None:
     read: list[int] = []
 
     def go_on() -> None:
-        read.extend(one.ledger_id for one in follower.pieces(behind(1), behind(3), head, fail_on_data_loss=True))
+        read.extend(one.ledger_id for one in follower.stretches(behind(1), behind(3), head, fail_on_data_loss=True))
 
     must(ended(go_on, LogReplacedError), f"the stream read ledgers {read}, and never heard of the three rows that were put in")
 

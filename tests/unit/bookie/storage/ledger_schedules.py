@@ -12,8 +12,8 @@ from bk_spark.bookie.logs import writer
 from bk_spark.bookie.logs.record import RecordKind
 from bk_spark.bookie.storage import open_storage
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
-from bk_spark.bookie.storage.parts import ChangeGate
 from bk_spark.bookie.storage.second_adds import Judgement, SecondAdd
+from bk_spark.bookie.storage.shared import ChangeGate
 from bk_spark.bookie.storage.stored_ledgers import StoredLedgers
 from bk_spark.bookie.storage.write_cache import CachedLedger
 from bk_spark.errors import BookKeeperError, CorruptionError

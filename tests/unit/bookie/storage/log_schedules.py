@@ -21,7 +21,7 @@ from bk_spark.bookie.logs.replay import LogReplay
 from bk_spark.bookie.logs.scan import Gap, LogScan
 from bk_spark.bookie.logs.witness import NOTHING, FoundWitness
 from bk_spark.bookie.storage import open_storage as replay_module
-from bk_spark.bookie.storage.parts import ChangeGate
+from bk_spark.bookie.storage.shared import ChangeGate
 from bk_spark.errors import BookKeeperError, CorruptionError, StorageError
 from bk_spark.wire.messages import AddRequest, Status
 from tests.unit.bookie.harness import Harness

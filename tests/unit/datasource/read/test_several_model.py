@@ -120,9 +120,9 @@ class Program:
     def entries(self, reader: SeveralReader, start: Offset, end: Offset) -> dict[str, list[Entry]]:
         found: dict[str, list[Entry]] = defaultdict(list)
         for partition in reader.partitions(start, end):
-            part: Any = partition.value
-            for one in part.part.stretches:
-                found[part.uid] += [(one.ledger_id, entry) for entry in range(one.first_entry_id, one.last_entry_id + 1)]
+            portion: Any = partition.value
+            for one in portion.portion.stretches:
+                found[portion.uid] += [(one.ledger_id, entry) for entry in range(one.first_entry_id, one.last_entry_id + 1)]
         return dict(found)
 
     def check(self) -> None:

@@ -7,7 +7,7 @@ import pytest
 from bk_spark.datasource.read.batch_limits import Admitted, Limits, admitted
 from bk_spark.datasource.read.shares import in_turn, share_out
 from bk_spark.log.stored.values import Content
-from bk_spark.log.stream.follow import Piece
+from bk_spark.log.stream.follow import PlacedStretch
 from bk_spark.log.stream.positions import StreamPosition, behind
 
 
@@ -21,16 +21,16 @@ class Log:
         self.position: StreamPosition = behind(0)
 
     def take(self, limits: Limits, least: int) -> Admitted:
-        found = admitted(self.pieces(), self.position, limits, self, least=least)  # type: ignore[arg-type]
+        found = admitted(self.stretches(), self.position, limits, self, least=least)  # type: ignore[arg-type]
         if not found.is_nothing:
             self.position, self.read = found.end, found.end.entry_id
         return found
 
-    def pieces(self) -> list[Piece]:
+    def stretches(self) -> list[PlacedStretch]:
         left = self.entries - self.read
         rows = left * self.rows_per_entry
         place = (1, 0, 7, self.read, self.entries - 1)
-        return [Piece(*place, rows, 10 * rows, None, Content.ROWS, 1, self.read == 0)] if left else []
+        return [PlacedStretch(*place, rows, 10 * rows, None, Content.ROWS, 1, self.read == 0)] if left else []
 
     def rows(self, ledger_id: int, first: int, last: int) -> list[int]:
         return [self.rows_per_entry] * (last - first + 1)

@@ -35,10 +35,10 @@ def threads():
 
 def test_a_reader_goes_on_while_there_is_room_and_at_the_head_always() -> None:
     ahead = ReadAhead(3, ahead_bytes=1)
-    assert [ahead.take_part() if ahead.may_take_part else "waits" for _ in range(2)] == [0, 1]
+    assert [ahead.take() if ahead.may_take else "waits" for _ in range(2)] == [0, 1]
     assert ahead.may_put(1)
     assert ahead.put(1, batch(10))
-    assert (ahead.may_put(1), ahead.may_take_part, ahead.may_put(0), ahead.can_give) == (False, False, True, False)
+    assert (ahead.may_put(1), ahead.may_take, ahead.may_put(0), ahead.can_give) == (False, False, True, False)
     assert ahead.put(0, batch(0))
     assert not ahead.may_put(0)
     assert ahead.give() == batch(0)
@@ -53,27 +53,27 @@ def test_a_reader_goes_on_while_there_is_room_and_at_the_head_always() -> None:
 
 def test_nothing_is_added_once_the_consumer_wants_no_more() -> None:
     ahead = ReadAhead(2)
-    assert ahead.take_part() == 0
+    assert ahead.take() == 0
     ahead.is_over = True
-    assert (ahead.put(0, batch(0)), ahead.may_take_part, ahead.take_part()) == (False, True, None)
+    assert (ahead.put(0, batch(0)), ahead.may_take, ahead.take()) == (False, True, None)
 
 
 def test_batches_come_in_the_order_of_the_parts_whatever_part_is_read_first():
     turns = random.Random(1)
     held = threading.Event()
 
-    def read(part):
-        if part == 0:
+    def read(stretch):
+        if stretch == 0:
             held.wait(DEADLINE_S)  # the others are read meanwhile
         for number in range(3):
             if turns.random() < 0.3:
                 time.sleep(0)
-            yield batch(10 * part + number)
-        if part == READERS - 1:
+            yield batch(10 * stretch + number)
+        if stretch == READERS - 1:
             held.set()
 
     found = numbers(SideBySide(range(20), read).batches())
-    assert found == [10 * part + number for part in range(20) for number in range(3)]
+    assert found == [10 * stretch + number for stretch in range(20) for number in range(3)]
     await_true(lambda: threads() == 0)
 
 
@@ -85,10 +85,10 @@ def test_what_is_read_ahead_is_bounded_and_the_part_that_is_waited_for_always_go
     """The bound is below one batch: only the head may go on, and each thread holds one batch."""
     made, most = [], []
 
-    def read(part):
+    def read(stretch):
         for number in range(50):
-            made.append(part)
-            yield batch(100 * part + number, size=1000)
+            made.append(stretch)
+            yield batch(100 * stretch + number, size=1000)
 
     taken = 0
     for _ in SideBySide(range(6), read, ahead_bytes=1).batches():
@@ -99,9 +99,9 @@ def test_what_is_read_ahead_is_bounded_and_the_part_that_is_waited_for_always_go
 
 
 def test_an_error_is_raised_behind_the_batches_that_stand_before_it():
-    def read(part):
-        yield batch(part)
-        if part == 2:
+    def read(stretch):
+        yield batch(stretch)
+        if stretch == 2:
             raise ValueError("damaged")
 
     batches = SideBySide(range(9), read).batches()
@@ -112,9 +112,9 @@ def test_an_error_is_raised_behind_the_batches_that_stand_before_it():
 
 
 def test_an_iterator_that_is_closed_early_ends_the_threads():
-    def read(part):
+    def read(stretch):
         while True:
-            yield batch(part, size=1000)
+            yield batch(stretch, size=1000)
 
     batches = SideBySide(range(9), read, ahead_bytes=100_000).batches()
     next(batches)

@@ -10,7 +10,7 @@ from bk_spark.log.changes.plan import CommitRequest
 from bk_spark.log.cleanup.vacuum import LogVacuum
 from bk_spark.log.log_store import LogStore
 from bk_spark.log.stored.values import CommitKind, CommittedLedger, Content, Head, LogVersion, Retention
-from bk_spark.log.stream.follow import LedgerEnd, LogFollower, Newest, Piece
+from bk_spark.log.stream.follow import LedgerEnd, LogFollower, Newest, PlacedStretch
 from bk_spark.log.stream.positions import StreamPosition
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from tests.unit.log.aged_world import AgedWorld
@@ -142,14 +142,14 @@ class Stream:
     fail_on_data_loss: bool = True
     read: list[tuple[int, int]] = field(default_factory=list)
     """Ledger and entry of all that was read."""
-    batches: list[tuple[StreamPosition, StreamPosition, list[Piece]]] = field(default_factory=list)
+    batches: list[tuple[StreamPosition, StreamPosition, list[PlacedStretch]]] = field(default_factory=list)
 
     def newest(self) -> Newest:
         return self.world.follower(self.overwrites).newest(self.world.head, self.world.ends(), self.position)
 
-    def pieces(self, start: StreamPosition, end: StreamPosition) -> list[Piece]:
+    def stretches(self, start: StreamPosition, end: StreamPosition) -> list[PlacedStretch]:
         follower, head = self.world.follower(self.overwrites), self.world.head
-        return list(follower.pieces(start, end, head, fail_on_data_loss=self.fail_on_data_loss))
+        return list(follower.stretches(start, end, head, fail_on_data_loss=self.fail_on_data_loss))
 
     def poll(self) -> list[tuple[int, int]]:
         """One micro-batch, if there is something new; what it read."""
@@ -157,19 +157,19 @@ class Stream:
         assert end >= self.position
         if end == self.position:
             return []
-        pieces = self.pieces(self.position, end)
-        self.batches.append((self.position, end, pieces))
+        stretches = self.stretches(self.position, end)
+        self.batches.append((self.position, end, stretches))
         self.position = end
-        entries = list(entries_of(pieces))
+        entries = list(entries_of(stretches))
         self.read += entries
         return entries
 
 
-def entries_of(pieces: Sequence[Piece]) -> Iterator[tuple[int, int]]:
-    for piece in pieces:
-        assert piece.content is Content.ENTRIES
-        for entry_id in range(piece.first_entry_id, piece.last_entry_id + 1):
-            yield piece.ledger_id, entry_id
+def entries_of(stretches: Sequence[PlacedStretch]) -> Iterator[tuple[int, int]]:
+    for stretch in stretches:
+        assert stretch.content is Content.ENTRIES
+        for entry_id in range(stretch.first_entry_id, stretch.last_entry_id + 1):
+            yield stretch.ledger_id, entry_id
 
 
 def entries(ledger_id: int, count: int, first: int = 0) -> list[tuple[int, int]]:

@@ -91,11 +91,11 @@ def test_a_range_is_planned_from_its_offsets_alone_and_stays_the_same(world, str
     """Log rule 6."""
     ids = [world.append(5)[0] for _ in range(3)]
     start, end = StreamPosition(1, 0, ids[0], 3), StreamPosition(3, 0, ids[2], 2)
-    planned = stream.pieces(start, end)
+    planned = stream.stretches(start, end)
     assert list(entries_of(planned)) == [*entries(ids[0], 2, 3), *entries(ids[1], 5), *entries(ids[2], 2)]
     world.compact(*ids)
     world.append(9)
-    assert stream.pieces(start, end) == planned
+    assert stream.stretches(start, end) == planned
 
 
 # --- open ledgers
@@ -128,9 +128,9 @@ def test_a_ledger_that_was_closed_and_not_recorded_yet_is_read_to_the_end_that_i
     world.confirm(following, 1)
     start = stream.position
     assert stream.poll() == [*entries(opened, 2, 3), *entries(following, 1)]
-    again = stream.pieces(start, stream.position)
+    again = stream.stretches(start, stream.position)
     world.roll()
-    assert stream.pieces(start, stream.position) == again
+    assert stream.stretches(start, stream.position) == again
 
 
 def test_an_append_behind_a_leader_is_read_after_all_of_the_leader_s_entries(world, stream):
@@ -157,7 +157,7 @@ def test_an_offset_behind_a_ledger_that_is_still_open_is_refused(world, stream):
     opened = world.open()
     following = world.roll()
     with pytest.raises(ConfigError, match=f"it lies behind ledger {opened} of version 1, which is still open"):
-        stream.pieces(behind(0), StreamPosition(2, 0, following, 0))
+        stream.stretches(behind(0), StreamPosition(2, 0, following, 0))
 
 
 # --- replaced content
@@ -171,7 +171,7 @@ def test_a_replacement_stops_a_stream_that_has_read_all_before_and_names_its_ver
     assert stream.poll() == entries(old, 3)
     assert stream.newest().replaced_by == 2
     with pytest.raises(LogReplacedError, match=f"version 2 of log '{NAME}' replaced content.* option 'overwrites'"):
-        stream.pieces(stream.position, StreamPosition(3, 0, 4, 1))
+        stream.stretches(stream.position, StreamPosition(3, 0, 4, 1))
 
 
 @pytest.mark.parametrize("kind", [CommitKind.OVERWRITE, CommitKind.REPLACE])
@@ -206,7 +206,9 @@ def test_a_ledger_that_is_open_through_a_replacement_is_read_with_the_new_conten
     world.close_at(opened)
     world.confirm(following, 1)
     assert reading.poll() == skipping.poll() == entries(following, 1)
-    again = [list(entries_of(one.pieces(start, one.position))) for one, start in zip((reading, skipping), starts, strict=True)]
+    again = [
+        list(entries_of(one.stretches(start, one.position))) for one, start in zip((reading, skipping), starts, strict=True)
+    ]
     assert again == [reading.read[5:], skipping.read[5:]]
 
 
@@ -224,7 +226,7 @@ def test_offsets_that_do_not_fit_the_log_are_refused_with_what_stands_there(worl
         (StreamPosition(1, 0, first, 4), StreamPosition(1, 1, second, 1), f"ledger {first} ends with entry 2"),
     ):
         with pytest.raises(ConfigError, match=problem):
-            stream.pieces(start, end)
+            stream.stretches(start, end)
 
 
 # --- cost

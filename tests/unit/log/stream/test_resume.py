@@ -192,7 +192,7 @@ def test_a_leader_s_ledger_behind_another_is_not_mistaken_for_a_truncated_one(wo
     world.truncate(third)
     stream.position = StreamPosition(2, 0, second, 1)
     with pytest.raises(DataLossError, match=f"ledger {second} of version 2 was truncated"):
-        stream.pieces(stream.position, StreamPosition(2, 0, second, 5))
+        stream.stretches(stream.position, StreamPosition(2, 0, second, 5))
 
 
 def test_what_a_stream_had_not_read_of_a_truncated_and_vacuumed_ledger_is_lost(world):
@@ -289,10 +289,10 @@ def test_a_position_in_compacted_rows_is_carried_over_from_the_boundary_of_a_led
     start = StreamPosition(2, 0, old[1].ledger_id, entry_id)
     if read is None:
         with pytest.raises(DataLossError, match="what it was to read next is deleted"):
-            Stream(world, start).pieces(start, behind(4))
+            Stream(world, start).stretches(start, behind(4))
     else:
-        pieces = Stream(world, start).pieces(start, behind(4))
-        assert [piece.ledger_id for piece in pieces] == [new[place].ledger_id for place in read]
+        stretches = Stream(world, start).stretches(start, behind(4))
+        assert [stretch.ledger_id for stretch in stretches] == [new[place].ledger_id for place in read]
 
 
 def test_a_position_inside_a_ledger_of_rows_that_is_still_listed_is_carried_over(world):
@@ -304,8 +304,8 @@ def test_a_position_inside_a_ledger_of_rows_that_is_still_listed_is_carried_over
     world.commit(CommitKind.COMPACT, [new], remove=(old[1].ledger_id, old[2].ledger_id))
     world.vacuum()
     start = StreamPosition(1, 0, old[0].ledger_id, 1)
-    pieces = Stream(world, start).pieces(start, behind(4))
-    assert [(piece.ledger_id, piece.first_entry_id) for piece in pieces] == [(old[0].ledger_id, 1), (new.ledger_id, 0)]
+    stretches = Stream(world, start).stretches(start, behind(4))
+    assert [(stretch.ledger_id, stretch.first_entry_id) for stretch in stretches] == [(old[0].ledger_id, 1), (new.ledger_id, 0)]
 
 
 def test_what_was_left_of_replaced_content_when_it_was_vacuumed_is_lost(world):
@@ -320,7 +320,7 @@ def test_what_was_left_of_replaced_content_when_it_was_vacuumed_is_lost(world):
     assert Stream(world, inside, "read", fail_on_data_loss=False).poll() == entries(new, 2)
     assert Stream(world, ended, "skip").poll() == []
     with pytest.raises(LogReplacedError, match="version 2"):
-        Stream(world, ended).pieces(ended, StreamPosition(2, 0, new, 2))
+        Stream(world, ended).stretches(ended, StreamPosition(2, 0, new, 2))
 
 
 def test_a_position_in_a_version_that_replaced_the_content_is_carried_over_or_lost_like_any_other(world):

@@ -68,7 +68,7 @@ def test_a_stream_that_fails_at_replacements_names_the_version(when):
     assert stream.poll() == []
     assert stream.newest().replaced_by == 3
     with pytest.raises(LogReplacedError, match="version 3 of log"):
-        stream.pieces(behind(0), behind(3))
+        stream.stretches(behind(0), behind(3))
 
 
 def rows_ledger(world, entries, rows):
@@ -88,11 +88,11 @@ def test_a_stream_that_tolerates_loss_reads_nothing_twice_where_its_place_was_co
     start, end = StreamPosition(2, 0, old[1].ledger_id, entry_id), StreamPosition(3, 0, old[2].ledger_id, 1)
     stream = Stream(world, start, fail_on_data_loss=False)
     with pytest.raises(DataLossError):
-        Stream(world, start).pieces(start, stream.newest().position)
-    assert stream.pieces(start, end) == []
+        Stream(world, start).stretches(start, stream.newest().position)
+    assert stream.stretches(start, end) == []
     for at in (start, end):
-        pieces = stream.pieces(at, stream.newest().position)
-        assert [(one.ledger_id, one.rows) for one in pieces] == [(old[3].ledger_id, 30)]
+        stretches = stream.stretches(at, stream.newest().position)
+        assert [(one.ledger_id, one.rows) for one in stretches] == [(old[3].ledger_id, 30)]
 
 
 def test_a_stream_that_skips_replacements_and_tolerates_loss_does_not_read_the_new_content():
@@ -116,7 +116,7 @@ def test_a_stream_that_fails_at_replacements_does_so_also_where_its_place_is_del
     world.vacuum()
     stream = Stream(world, StreamPosition(1, 0, 1, 2), fail_on_data_loss=fail_on_data_loss)
     with pytest.raises(LogReplacedError, match="version 3 of log"):
-        stream.pieces(stream.position, behind(3))
+        stream.stretches(stream.position, behind(3))
 
 
 def test_a_stream_that_reads_its_way_through_a_listing_asks_for_it_once(monkeypatch):
@@ -130,14 +130,14 @@ def test_a_stream_that_reads_its_way_through_a_listing_asks_for_it_once(monkeypa
     start = follower.earliest(head)
     read = []
     for _ in ids:
-        piece = next(
-            iter(follower.pieces(start, follower.newest(head, world.ends(), start).position, head, fail_on_data_loss=True))
+        stretch = next(
+            iter(follower.stretches(start, follower.newest(head, world.ends(), start).position, head, fail_on_data_loss=True))
         )
-        read.append(piece.ledger_id)
+        read.append(stretch.ledger_id)
         start = (
-            follower.newest(head, world.ends(), piece.position_after).position
-            if piece.ledger_id == ids[-1]
-            else StreamPosition(piece.version, piece.index + 1, ids[len(read)], 0)
+            follower.newest(head, world.ends(), stretch.position_after).position
+            if stretch.ledger_id == ids[-1]
+            else StreamPosition(stretch.version, stretch.index + 1, ids[len(read)], 0)
         )
     assert read == ids
     assert asked == [head.oldest_version]

@@ -95,7 +95,7 @@ class LockedIndex:
 
 
 @dataclass(frozen=True, slots=True)
-class StorageParts:
+class SharedStorage:
     index: LockedIndex
     logs: Logs
     layers: CacheLayers

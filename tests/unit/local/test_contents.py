@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bk_spark.errors import ConfigError, CorruptionError
+from bk_spark.local.contents import whole_state
 from bk_spark.local.copying import accept_copy, copy_cluster
-from bk_spark.local.parts import whole_state
 from bk_spark.local.place import ClusterDirectory
 from tests.unit.embedded.test_owners import COOKIE, put
 from tests.unit.local.stopped_cluster import put_state, state_of

@@ -1,4 +1,4 @@
-"""Which parts of a cluster its directory holds, and whether one is missing that must not be made anew.
+"""What of a cluster its directory holds, and whether something is missing that must not be made anew.
 
 Backups leave files out, and half of a restore is no cluster. Bookies' data without ZooKeeper's are entries of which nobody
 knows to which ledger they belong; a new ZooKeeper in their place would make them foreign for good. Without ``cluster.json``
