@@ -34,7 +34,7 @@ from bk_spark.bookie.index.ledger_index import LedgerChange
 from bk_spark.bookie.index.look_up import newest_holding
 from bk_spark.bookie.index.sqlite_index import INDEX_FILE, open_index
 from bk_spark.bookie.index.values import StoredBatch
-from bk_spark.bookie.logs.writer import EntryLocation
+from bk_spark.bookie.log_files.writer import EntryLocation
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
 from bk_spark.config import BookieConfig, DigestType
 from bk_spark.entries.batch import encode, seal

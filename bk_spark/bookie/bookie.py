@@ -42,7 +42,7 @@ from bk_spark.wire.messages import StagedReply, StagedRequest, Status
 logger = logging.getLogger(__name__)
 
 MAX_TOLD = 1_000
-"""So many ledgers the log names once each; after that it may name them again. Clients must not fill it."""
+"""So many ledgers the program's log names once each; after that it may name them again. Clients must not fill it."""
 
 _Replies = list[tuple[object, StagedReply]]
 
@@ -73,7 +73,7 @@ class Bookie:
         self._staged: _Replies = []
         self._is_synced = True
         self._told: set[int] = set()
-        """Ledgers that the log names, because of an add with other entries than those that are stored."""
+        """Ledgers that the program's log names, because of an add with other entries than those that are stored."""
         self.report_damage: ReportDamage = lambda batches: None
         """Takes the stored batches that clients' reads find damaged."""
         self._is_frozen = False
@@ -96,7 +96,7 @@ class Bookie:
         background: Background = run_inline,
         progress: Progress | None = None,
     ) -> Bookie:
-        """Lock the directories, replay the logs, and be ready to serve.
+        """Lock the directories, replay the log files, and be ready to serve.
 
         ``directories`` given as a path is the data directory; ``config`` says where the others are. With a ``lock`` that covers
         the directories, the caller keeps it; otherwise ``close`` releases the bookie's own.
@@ -182,7 +182,7 @@ class Bookie:
         return replies
 
     def idle(self) -> None:
-        """To be called when no request came for a while: note once that everything in the logs is durable."""
+        """To be called when no request came for a while: note once that everything in the log files is durable."""
         self._attempt(self.storage.idle)
         self._attempt(self.storage.checkpoint_if_due)
 
@@ -196,7 +196,7 @@ class Bookie:
 
     def set_writable_directories(self, ordinals: Sequence[int]) -> None:
         """Begin entry logs in these directories only. An empty list changes nothing: the bookie is read-only then."""
-        self.storage.logs.set_writable(ordinals)
+        self.storage.log_files.set_writable(ordinals)
 
     # Any thread may call these.
 
@@ -327,7 +327,7 @@ class Bookie:
         return True
 
     def _refused_second_add(self, request: messages.AddRequest) -> str:
-        """The text of the refusal. The log names a ledger once."""
+        """The text of the refusal. The program's log names a ledger once."""
         ledger_id, header = request.ledger_id, request.batch.header
         detail = (
             f"another entry is stored under an id from {header.first_entry_id} to {header.last_entry_id} of ledger {ledger_id}"

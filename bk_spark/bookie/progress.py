@@ -1,5 +1,5 @@
-"""How far a start, or long work in the background, has come: lines in the log, figures and a text for operators, and the
-places where a start may be ended.
+"""How far a start, or long work in the background, has come: lines in the program's log, figures and a text for operators, and
+the places where a start may be ended.
 
 Ref: process/run_bookie.py; docs/guide/operate.md.
 """

@@ -19,10 +19,10 @@ from bk_spark.bookie.index.sqlite_index import GENERATION_FILE
 from bk_spark.bookie.index.values import IndexState, LedgerSummary, StoredBatch
 from bk_spark.bookie.inspection.index import IndexReading, IndexView, read_index
 from bk_spark.bookie.inspection.logs import InspectedFile, inspect_files, inspect_records
-from bk_spark.bookie.logs.log_file import FileKind
-from bk_spark.bookie.logs.mark import KnownEntryLog, LogMark
-from bk_spark.bookie.logs.record import RecordHeader, RecordKind
-from bk_spark.bookie.logs.scan import Gap, ScannedRecord
+from bk_spark.bookie.log_files.log_file import FileKind
+from bk_spark.bookie.log_files.mark import KnownEntryLog, LogMark
+from bk_spark.bookie.log_files.record import RecordHeader, RecordKind
+from bk_spark.bookie.log_files.scan import Gap, ScannedRecord
 from bk_spark.commands.arguments import Commands, count, group_of, ledger_id
 from bk_spark.commands.output import ProgressBar, Record, print_json, print_line
 from bk_spark.commands.settings import add_settings, bookie_directories, data_dir_command
@@ -127,7 +127,7 @@ def _state_lines(state: IndexState) -> Iterator[Record]:
         "incarnation": state.incarnation.hex(),
         "generation": state.generation,
         "buckets_of_ledgers": state.buckets.size,
-        "entry_logs": state.logs.size,
+        "entry_logs": state.entry_logs.size,
     }
     limbo = state.limbo
     if limbo is not None:

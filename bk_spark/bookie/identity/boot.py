@@ -17,8 +17,8 @@ The next boot understands what a crash after any step leaves. A number fits if i
 does not matter whether step 2 took effect. A repair that stamped only some of its roots finds the others still empty, and
 begins anew. The loss that it repairs was recorded first, so no stamp ever stands without limbo (situation 70).
 
-An unclean stop alone loses no data: what was acked is in the logs. After a run that skipped the journal or saw a failed sync
-it counts as a possible loss, whatever the settings are now.
+An unclean stop alone loses no data: what was acked is in the log files. After a run that skipped the journal or saw a failed
+sync it counts as a possible loss, whatever the settings are now.
 
 Ref: BP-46, "Detecting Data Loss On Boot" and "The Full Boot-Up Sequence"; docs/rules.md, protocol rules 51 and 52, storage
 rules 9, 12 and 13; situations 70 and 71.

@@ -20,9 +20,9 @@ from typing import Protocol
 from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.index.generation import IndexGeneration
 from bk_spark.bookie.index.values import LedgerSummary, Limbo, ProvenConfirmation, StoredBatch
-from bk_spark.bookie.logs.log_file import LogFile
-from bk_spark.bookie.logs.mark import KnownEntryLog, LogMark
-from bk_spark.bookie.logs.writer import EntryLocation
+from bk_spark.bookie.log_files.log_file import LogFile
+from bk_spark.bookie.log_files.mark import KnownEntryLog, LogMark
+from bk_spark.bookie.log_files.writer import EntryLocation
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from array import array
 from dataclasses import dataclass
 
 from bk_spark.bookie.index.values import IndexState, Tally
-from bk_spark.bookie.logs.mark import KnownEntryLog
+from bk_spark.bookie.log_files.mark import KnownEntryLog
 from bk_spark.config import MAX_BATCH_ENTRIES
 
 CHILD_BITS = 8
@@ -87,5 +87,5 @@ class IndexMemory:
 
     state: IndexState
     buckets: Buckets
-    logs: dict[int, KnownEntryLog]
+    entry_logs: dict[int, KnownEntryLog]
     """By file id."""

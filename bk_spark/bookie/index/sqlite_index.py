@@ -24,9 +24,9 @@ from bk_spark.bookie.index.sqlite_tables import BATCHES, Tables, batch_of_column
 from bk_spark.bookie.index.sqlite_transaction import Transaction
 from bk_spark.bookie.index.values import IndexState, LedgerSummary, Limbo, ProvenConfirmation, StoredBatch
 from bk_spark.bookie.index.verification import VerifiedIndex, load
-from bk_spark.bookie.logs.log_file import LogFile
-from bk_spark.bookie.logs.mark import KnownEntryLog, LogMark
-from bk_spark.bookie.logs.writer import EntryLocation
+from bk_spark.bookie.log_files.log_file import LogFile
+from bk_spark.bookie.log_files.mark import KnownEntryLog, LogMark
+from bk_spark.bookie.log_files.writer import EntryLocation
 from bk_spark.errors import ConfigError, CorruptionError
 
 INDEX_FILE = "ledgers.sqlite"
@@ -86,7 +86,7 @@ class SqliteIndex(VerifiedIndex):
         return self._tables.highest_issued_id(others)
 
     def entry_logs(self) -> list[KnownEntryLog]:
-        return sorted(self._memory.logs.values(), key=lambda log: log.file_id)
+        return sorted(self._memory.entry_logs.values(), key=lambda log: log.file_id)
 
     def commit(self, changes: Iterable[LedgerChange], mark: LogMark, files: Sequence[LogFile] = ()) -> None:
         with self._changing() as transaction:

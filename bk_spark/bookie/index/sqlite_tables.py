@@ -27,8 +27,8 @@ from bk_spark.bookie.index.values import (
     unpack_proven,
     unpack_state,
 )
-from bk_spark.bookie.logs.mark import KnownEntryLog, LogState
-from bk_spark.bookie.logs.writer import EntryLocation
+from bk_spark.bookie.log_files.mark import KnownEntryLog, LogState
+from bk_spark.bookie.log_files.writer import EntryLocation
 from bk_spark.entries.crc import crc32c
 from bk_spark.errors import CorruptionError
 from bk_spark.quorum import DENSE, IdPattern

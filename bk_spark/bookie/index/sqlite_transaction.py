@@ -27,9 +27,9 @@ from bk_spark.bookie.index.sqlite_tables import (
     columns_of_summary,
 )
 from bk_spark.bookie.index.values import CHOSEN_ID, DELETED, FENCED, NO_TALLY, IndexState, LedgerSummary, StoredBatch, Tally
-from bk_spark.bookie.logs.log_file import LogFile
-from bk_spark.bookie.logs.mark import KnownEntryLog, LogState
-from bk_spark.bookie.logs.writer import EntryLocation
+from bk_spark.bookie.log_files.log_file import LogFile
+from bk_spark.bookie.log_files.mark import KnownEntryLog, LogState
+from bk_spark.bookie.log_files.writer import EntryLocation
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import InternalError
 
@@ -146,9 +146,9 @@ class Transaction:
             memory.buckets.put(bucket, tally)
         for file_id, log in self._logs.items():
             if log is None:
-                memory.logs.pop(file_id, None)
+                memory.entry_logs.pop(file_id, None)
             else:
-                memory.logs[file_id] = log
+                memory.entry_logs[file_id] = log
 
     def _edit(self, ledger_id: int) -> _LedgerEdit:
         edit = self._edits.get(ledger_id)
@@ -227,7 +227,7 @@ class Transaction:
         return _change(before, after)
 
     def _log(self, file_id: int) -> KnownEntryLog | None:
-        return self._logs[file_id] if file_id in self._logs else self._memory.logs.get(file_id)
+        return self._logs[file_id] if file_id in self._logs else self._memory.entry_logs.get(file_id)
 
     def _settle_live_bytes(self) -> None:
         """Raises InternalError for stored batches in an unknown or dead log, whose file would be deleted."""
@@ -241,17 +241,17 @@ class Transaction:
 
     def _next_state(self) -> IndexState:
         state, memory = self._memory.state, self._memory
-        buckets, logs = state.buckets, state.logs
+        buckets, logs = state.buckets, state.entry_logs
         for bucket, tally in self._buckets.items():
             known = memory.buckets.tally(bucket)
             both = [BUCKETS.with_crc((bucket, *one)) if one.size else None for one in (known, tally)]
             buckets = buckets.plus(*_change(*both))
         for file_id, log in self._logs.items():
-            both = [columns_of_entry_log(one) if one else None for one in (memory.logs.get(file_id), log)]
+            both = [columns_of_entry_log(one) if one else None for one in (memory.entry_logs.get(file_id), log)]
             logs = logs.plus(*_change(*both))
         generation = state.generation + 1
         mark = replace(self.mark, next_entry_log_id=max(self.mark.next_entry_log_id, self._next_entry_log_id))
-        return replace(state, generation=generation, buckets=buckets, logs=logs, mark=mark, limbo=self.limbo)
+        return replace(state, generation=generation, buckets=buckets, entry_logs=logs, mark=mark, limbo=self.limbo)
 
 
 def _change(before: Columns | None, after: Columns | None) -> _Delta:

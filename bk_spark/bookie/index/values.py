@@ -14,9 +14,9 @@ import struct
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from bk_spark.bookie.logs.log_file import FilePosition
-from bk_spark.bookie.logs.mark import NO_MARK, LogMark
-from bk_spark.bookie.logs.writer import EntryLocation
+from bk_spark.bookie.log_files.log_file import FilePosition
+from bk_spark.bookie.log_files.mark import NO_MARK, LogMark
+from bk_spark.bookie.log_files.writer import EntryLocation
 from bk_spark.entries.batch import EncodedBatch
 from bk_spark.entries.crc import crc32c
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError
@@ -182,7 +182,7 @@ class IndexState:
     incarnation: bytes
     generation: int
     buckets: Tally = NO_TALLY
-    logs: Tally = NO_TALLY
+    entry_logs: Tally = NO_TALLY
     mark: LogMark = NO_MARK
     limbo: Limbo | None = None
 
@@ -198,7 +198,7 @@ def check_index_version(what: str, version: int) -> None:
 
 def pack_state(state: IndexState) -> bytes:
     mark, name, limbo = state.mark, state.bookie_id.encode(), _packed_limbo(state.limbo)
-    numbers = (*state.buckets, *state.logs, mark.next_sequence, mark.next_journal_id, mark.next_entry_log_id)
+    numbers = (*state.buckets, *state.entry_logs, mark.next_sequence, mark.next_journal_id, mark.next_entry_log_id)
     counts = (len(mark.journals), len(mark.entry_logs), len(limbo), len(name))
     positions = b"".join(_POSITION.pack(one.file_id, one.offset) for one in (*mark.journals, *mark.entry_logs))
     fixed = _STATE.pack(INDEX_VERSION, state.incarnation, state.generation, *numbers, *counts)

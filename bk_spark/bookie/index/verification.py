@@ -36,8 +36,8 @@ def load(tables: Tables, state: IndexState) -> segments.IndexMemory:
         found_logs = found_logs.plus(1, columns_of_entry_log(log)[-1])
     if found != state.buckets:
         raise tables.database.damage(f"{found.size} buckets of ledgers are not the {state.buckets.size} that were committed")
-    if found_logs != state.logs:
-        raise tables.database.damage(f"{found_logs.size} entry logs are not the {state.logs.size} that were committed")
+    if found_logs != state.entry_logs:
+        raise tables.database.damage(f"{found_logs.size} entry logs are not the {state.entry_logs.size} that were committed")
     return segments.IndexMemory(state, buckets, logs)
 
 
@@ -124,7 +124,7 @@ class VerifiedIndex:
         if self._tables.state() != self._memory.state:
             raise self._damage("its state is not the one that was committed last")
         found = load(self._tables, self._memory.state)
-        return 1 + found.state.buckets.size + len(found.logs)
+        return 1 + found.state.buckets.size + len(found.entry_logs)
 
     def _all_batches(self) -> Iterator[int]:
         """Ledger by ledger, also those without a summary; at last the live bytes, if nothing changed meanwhile."""
@@ -154,7 +154,7 @@ class VerifiedIndex:
             number = self._next_segment(ledger_id, number)
 
     def _live_bytes(self, live: dict[int, int]) -> None:
-        logs = self._memory.logs
+        logs = self._memory.entry_logs
         for file_id in live.keys() | logs.keys():
             known = logs[file_id].live_bytes if file_id in logs else 0
             if live.get(file_id, 0) != known:

@@ -1,4 +1,4 @@
-"""Tools over the files of a bookie that need not run: what logs and index hold, a check before a start, a new index.
+"""Tools over the files of a bookie that need not run: what log files and index hold, a check before a start, a new index.
 
-Imports ``logs``, ``index`` and ``identity``; only the commands import it. Begin with ``sanity.py``.
+Imports ``log_files``, ``index`` and ``identity``; only the commands import it. Begin with ``sanity.py``.
 """

@@ -23,7 +23,7 @@ from bk_spark.bookie.index.sqlite_index import GENERATION_FILE, INDEX_FILE, load
 from bk_spark.bookie.index.sqlite_tables import Tables
 from bk_spark.bookie.index.values import IndexState, LedgerSummary, StoredBatch
 from bk_spark.bookie.index.verification import VerifiedIndex, load
-from bk_spark.bookie.logs.mark import KnownEntryLog
+from bk_spark.bookie.log_files.mark import KnownEntryLog
 from bk_spark.errors import BookKeeperError
 
 T = TypeVar("T")

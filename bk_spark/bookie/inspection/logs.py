@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bk_spark.bookie.disk import TEMPORARY_SUFFIX, Disk
-from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES, FileHeader, FileKind, unpack_file_header
-from bk_spark.bookie.logs.scan import Gap, LogScan, ScannedRecord
+from bk_spark.bookie.log_files.log_file import FILE_HEADER_BYTES, FileHeader, FileKind, unpack_file_header
+from bk_spark.bookie.log_files.scan import Gap, LogScan, ScannedRecord
 from bk_spark.errors import BookKeeperError
 
 

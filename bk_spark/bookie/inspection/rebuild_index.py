@@ -28,12 +28,12 @@ from bk_spark.bookie.index.look_up import next_asked
 from bk_spark.bookie.index.sqlite_index import open_index as open_sqlite_index
 from bk_spark.bookie.index.values import StoredBatch
 from bk_spark.bookie.inspection.logs import InspectedFile, inspect_files, inspect_records
-from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES, LOG_START, FileKind, FilePosition, LogFile
-from bk_spark.bookie.logs.mark import LogMark
-from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, RecordHeader, RecordKind
-from bk_spark.bookie.logs.replay import Damage
-from bk_spark.bookie.logs.scan import ScannedRecord
-from bk_spark.bookie.logs.writer import EntryLocation, end_file
+from bk_spark.bookie.log_files.log_file import FILE_HEADER_BYTES, LOG_START, FileKind, FilePosition, LogFile
+from bk_spark.bookie.log_files.mark import LogMark
+from bk_spark.bookie.log_files.record import RECORD_HEADER_BYTES, RecordHeader, RecordKind
+from bk_spark.bookie.log_files.replay import Damage
+from bk_spark.bookie.log_files.scan import ScannedRecord
+from bk_spark.bookie.log_files.writer import EntryLocation, end_file
 from bk_spark.config import MIB
 from bk_spark.entries.batch import NO_ENTRY, BatchHeader
 from bk_spark.errors import ConfigError, CorruptionError
@@ -50,7 +50,7 @@ PROGRESS_BYTES = MIB
 """How much to read between two reports of the progress, some milliseconds' worth."""
 
 Progress = Callable[[str, int, int], None]
-"""The current task, how much of it is done, and out of how much: bytes of the logs, then rows of the new index."""
+"""The current task, how much of it is done, and out of how much: bytes of the log files, then rows of the new index."""
 
 
 @dataclass(slots=True)

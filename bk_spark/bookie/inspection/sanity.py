@@ -1,8 +1,8 @@
 """Checks whether a stopped bookie could start, and what its start would find. Changes nothing.
 
 Directories, cookies and boot files are compared with each other and, if the caller asked the metadata store, with that. In the
-index every stored batch is verified. The logs are read as a start reads them: every file that the index knows must exist with
-the size that the index knows, and everything from the mark on is read. What the witness tells of must be there. The scrub
+index every stored batch is verified. The log files are read as a start reads them: every file that the index knows must exist
+with the size that the index knows, and everything from the mark on is read. What the witness tells of must be there. The scrub
 checks what lies before the mark.
 
 Ref: docs/rules.md, storage rules 2, 3, 7, 9 and 15, protocol rule 48; situation 69.
@@ -22,10 +22,10 @@ from bk_spark.bookie.index.generation import IndexGeneration, problem_of_index, 
 from bk_spark.bookie.index.sqlite_index import GENERATION_FILE, INDEX_FILE, check_state, index_exists
 from bk_spark.bookie.index.values import IndexState
 from bk_spark.bookie.inspection.index import IndexView, read_index
-from bk_spark.bookie.logs.all_logs import LogsReplay, logs_exist
-from bk_spark.bookie.logs.log_file import FileKind
-from bk_spark.bookie.logs.mark import KnownEntryLog, LogState
-from bk_spark.bookie.logs.witness import WITNESS_FILE, FoundWitness, find_witness
+from bk_spark.bookie.log_files.all_log_files import LogFilesReplay, logs_exist
+from bk_spark.bookie.log_files.log_file import FileKind
+from bk_spark.bookie.log_files.mark import KnownEntryLog, LogState
+from bk_spark.bookie.log_files.witness import WITNESS_FILE, FoundWitness, find_witness
 from bk_spark.config import BookieConfig
 from bk_spark.errors import BookKeeperError
 
@@ -64,7 +64,7 @@ Progress = Callable[[str, int], None]
 def check_storage(
     directories: Directories, bookie_id: str, config: BookieConfig, progress: Progress = lambda what, done: None
 ) -> Iterator[Finding]:
-    """Check the index, then the logs, if the index says which exist. The caller holds the locks of all roots."""
+    """Check the index, then the log files, if the index says which exist. The caller holds the locks of all roots."""
     disk = _Spectator()
     has_past = index_exists(directories.index, disk) or logs_exist(directories, disk)
     witness, path = find_witness(disk, directories.data_dir, has_past=has_past), str(directories.data_dir / WITNESS_FILE)
@@ -80,7 +80,7 @@ def check_storage(
             note = f"an earlier loss is not repaired yet, up to ledger {watermark}: the bookie goes on with it"
             yield Finding("limbo", str(directories.index), note=note)
         yield from _check_files(directories, known, disk)
-        begin = partial(LogsReplay, directories, bookie_id, config, disk, state.mark, known, witness.content)
+        begin = partial(LogFilesReplay, directories, bookie_id, config, disk, state.mark, known, witness.content)
         yield from _check_ends(begin, directories, progress)
 
 
@@ -96,7 +96,7 @@ def _check_witness(witness: FoundWitness, state: IndexState, path: str) -> Findi
 def _problem_of_index(
     directories: Directories, bookie_id: str, found: list[tuple[IndexState, list[KnownEntryLog]]], progress: Progress
 ) -> str:
-    """Empty if the index is good. What it says of the logs goes to ``found``, even if its stored batches are damaged."""
+    """Empty if the index is good. What it says of the log files goes to ``found``, even if its stored batches are damaged."""
     disk = _Spectator()
 
     def read(view: IndexView) -> None:
@@ -125,14 +125,14 @@ def _check_files(directories: Directories, known: Sequence[KnownEntryLog], disk:
             yield Finding("entry log", str(path), f"it has {size} bytes, and the index knows of {log.total_bytes}")
 
 
-def _check_ends(begin: Callable[[], LogsReplay], directories: Directories, progress: Progress) -> Iterator[Finding]:
+def _check_ends(begin: Callable[[], LogFilesReplay], directories: Directories, progress: Progress) -> Iterator[Finding]:
     """Read what a start would replay."""
     count = 0
     try:
         replay = begin()
         for _ in replay.records():
             count += 1
-            progress("records of the logs", count)
+            progress("records of the log files", count)
     except BookKeeperError as problem:
         yield Finding("logs", str(directories.data_dir), str(problem))
         return

@@ -64,7 +64,7 @@ class BootEpochKeeper(BackgroundTask[BootEpochStatus]):
         """When the epoch began that is not known to be in the metadata store yet."""
         self._fail: Callable[[BaseException], None]
         self._is_told = False
-        """Whether the log says that the bookie is lapsed."""
+        """Whether the program's log says that the bookie is lapsed."""
 
     def on_failure(self, fail: Callable[[BaseException], None]) -> None:
         """Have ``fail`` called, on this thread, with the error that ends it."""

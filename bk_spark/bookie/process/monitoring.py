@@ -22,7 +22,7 @@ from pathlib import Path
 
 from bk_spark.bookie.admission import ORDERED
 from bk_spark.bookie.disk import AppendFile, Disk
-from bk_spark.bookie.logs.log_file import FileKind
+from bk_spark.bookie.log_files.log_file import FileKind
 from bk_spark.bookie.pace import SYSTEM_CLOCKS
 from bk_spark.bookie.process.background import RunningBookie
 from bk_spark.bookie.process.figures import bookie_figures, session_figures, start_figures

@@ -15,7 +15,7 @@ from pathlib import Path
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import Disk
 from bk_spark.bookie.identity.cookie_file import COOKIE_FILE
-from bk_spark.bookie.logs.witness import WITNESS_FILE
+from bk_spark.bookie.log_files.witness import WITNESS_FILE
 
 logger = logging.getLogger(__name__)
 

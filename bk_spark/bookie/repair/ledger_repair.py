@@ -164,7 +164,7 @@ def missing(storage: LedgerStorage, ledger_id: int, pattern: IdPattern, first: i
 
     @cache
     def exists(file_id: int) -> bool:
-        return storage.logs.path_of(file_id) is not None
+        return storage.log_files.path_of(file_id) is not None
 
     window = storage.batches(ledger_id, first, last)
     for start in range(first, last + 1, MAX_BATCH_ENTRIES):

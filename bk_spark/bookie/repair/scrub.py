@@ -107,7 +107,7 @@ class Scrubber(BackgroundTask[ScrubStatus]):
         self._line.begin()
         logger.info("the scrub begins to read what is stored, %s", mib(total_bytes))
         try:
-            self._await_index(self._storage.logs.sequences.next_sequence)
+            self._await_index(self._storage.log_files.sequences.next_sequence)
             if self._check_index() and self._check_batches():
                 self.mend()
                 self._note(runs=self._status.runs + 1, last_run_ms=self._clocks.wall_ms())
@@ -141,8 +141,8 @@ class Scrubber(BackgroundTask[ScrubStatus]):
 
     def _check_index(self) -> bool:
         """False if the bookie stops."""
-        for batches in self._storage.check_index():
-            self._limiter.take(batches * INDEX_ROW_BYTES)
+        for rows in self._storage.check_index():
+            self._limiter.take(rows * INDEX_ROW_BYTES)
             if self._is_stopped:
                 return False
         return True

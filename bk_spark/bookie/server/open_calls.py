@@ -67,7 +67,7 @@ WOKEN = 8
 """Waiting reads that look for room again when a reply was taken, and at each check."""
 
 TELL_S = 10.0
-"""Between two lines in the log, which clients must not fill either."""
+"""Between two lines in the program's log, which clients must not fill either."""
 
 logger = logging.getLogger(__name__)
 

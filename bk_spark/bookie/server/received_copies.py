@@ -1,4 +1,4 @@
-"""Tells in the log how much recoveries and re-replications bring to this bookie, its own repair included: a line a minute."""
+"""A line a minute in the log of the program on how much recoveries and re-replications bring here, the own repair included."""
 
 from __future__ import annotations
 

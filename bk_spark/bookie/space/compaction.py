@@ -1,19 +1,20 @@
-"""Compaction frees the space of deleted batches: it copies the live records out of an entry log, then unlinks the log.
+"""Compaction frees the space of deleted batches: it copies the live records out of an entry log, then unlinks that.
 
 Each step is durable before the next, so a crash anywhere loses nothing, and repeating a step does no harm:
 
-1. Read the log, header by header. A record is live if the index has a stored batch for it that points to this very place.
-2. Copy the live records unchanged, with their checksums verified, into new logs of copies. Sync these and their directory.
-3. In one index transaction, update the batches that still point to the old place, enter the copies, and mark the old log DEAD
-   once none refers to it. A large log takes several transactions.
-4. Unlink the old log, then remove it from the index.
+1. Read the entry log, header by header. A record is live if the index has a stored batch for it that points to this very place.
+2. Copy the live records unchanged, with their checksums verified, into new entry logs of copies. Sync these and their
+   directory.
+3. In one index transaction, update the batches that still point to the old place, enter the copies, and mark the old entry log
+   DEAD once none refers to it. A large entry log takes several transactions.
+4. Unlink the old entry log, then remove it from the index.
 
 A crash before step 3 leaves copies that the index does not know: the next start cuts them off or deletes them. A crash after
-step 3 leaves a DEAD log, which the next run unlinks.
+step 3 leaves a DEAD entry log, which the next run unlinks.
 
-Only sealed logs that lie entirely below the persisted mark are compacted: batches of other logs may be in memory alone. The
-index's count of live bytes chooses logs, but only the reading of step 1 lets a log be unlinked. A log with an unreadable live
-record is kept, and the scrub is told; the other logs are compacted all the same.
+Only sealed entry logs that lie entirely below the persisted mark are compacted: batches of other entry logs may be in memory
+alone. The index's count of live bytes chooses entry logs, but only the reading of step 1 lets an entry log be unlinked. An
+entry log with an unreadable live record is kept, and the scrub is told; the other entry logs are compacted all the same.
 
 Ref: docs/rules.md, protocol rules 42 and 43, storage rule 5, situation 63.
 """
@@ -25,11 +26,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from bk_spark.bookie.index.values import StoredBatch, stored_batch
-from bk_spark.bookie.logs.entry_log import Copies
-from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES
-from bk_spark.bookie.logs.mark import KnownEntryLog, LogState
-from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, RecordHeader
-from bk_spark.bookie.logs.writer import EntryLocation
+from bk_spark.bookie.log_files.entry_log import Copies
+from bk_spark.bookie.log_files.log_file import FILE_HEADER_BYTES
+from bk_spark.bookie.log_files.mark import KnownEntryLog, LogState
+from bk_spark.bookie.log_files.record import RECORD_HEADER_BYTES, RecordHeader
+from bk_spark.bookie.log_files.writer import EntryLocation
 from bk_spark.bookie.pace import RateLimiter
 from bk_spark.bookie.space.garbage_collection import GoOn, LocalLedgers
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
@@ -49,7 +50,7 @@ PAGE_BATCHES = 1_000
 """Stored batches of the index that are read at once."""
 
 MAX_REPORTED = 1_000
-"""Damaged records of one log that are reported; the scrub finds the others by itself."""
+"""Damaged records of one entry log that are reported; the scrub finds the others by itself."""
 
 logger = logging.getLogger(__name__)
 
@@ -59,36 +60,36 @@ class Compacted:
     """The result of one pass."""
 
     logs_compacted: int = 0
-    """Logs with live records that were copied."""
+    """Entry logs with live records that were copied."""
     logs_deleted: int = 0
     bytes_freed: int = 0
-    """The size of the unlinked logs, less that of the copies."""
+    """The size of the unlinked entry logs, less that of the copies."""
     bytes_copied: int = 0
-    """Into new logs, with their headers."""
+    """Into new entry logs, with their headers."""
     is_compacted: bool = True
     """False if the pass was told to stop, or there was no space for copies."""
 
 
 def live_ratio(log: KnownEntryLog) -> float:
-    """The live part of a log's records."""
+    """The live part of an entry log's records."""
     return log.live_bytes / max(log.total_bytes - OVERHEAD_BYTES, 1)
 
 
 def choose(logs: Iterable[KnownEntryLog], threshold: float) -> list[KnownEntryLog]:
-    """The logs worth compacting, first those that free the most space for the fewest copies."""
+    """The entry logs worth compacting, first those that free the most space for the fewest copies."""
     sealed = [log for log in logs if log.state is LogState.SEALED]
     return sorted((log for log in sealed if log.live_bytes == 0 or live_ratio(log) < threshold), key=live_ratio)
 
 
 class Compaction:
-    """Compacts pass by pass, and remembers which logs are damaged. For one thread."""
+    """Compacts pass by pass, and remembers which entry logs are damaged. For one thread."""
 
     def __init__(self, local: LocalLedgers, limiter: RateLimiter) -> None:
         self._local = local
         self._storage = local.storage
         self._limiter = limiter
         self._damaged: dict[int, int] = {}
-        """Damaged log → the live bytes left in it at the last try. It is tried again once there are fewer."""
+        """Damaged entry log → the live bytes left in it at the last try. It is tried again once there are fewer."""
 
     def run(self, threshold: float, go_on: GoOn) -> Compacted:
         """One pass. Raises StorageError, CorruptionError; what was done until then stays done."""
@@ -131,7 +132,7 @@ class Compaction:
         return log.live_bytes == 0 or log.live_bytes < self._local.free_bytes()
 
     def _copy(self, reading: _Reading, copying: _Copying, done: Compacted) -> bool:
-        """Copy the live records of a log. False if it was told to stop."""
+        """Copy the live records of an entry log. False if it was told to stop."""
         before = copying.copied_records
         for live, header in reading.live_records():
             if not copying.copy(live, header):
@@ -140,7 +141,8 @@ class Compaction:
         return not reading.is_stopped
 
     def _end(self, reading: _Reading, copying: _Copying, done: Compacted) -> bool:
-        """Keep the log if it has unreadable live records, otherwise unlink it. False if the index still has batches in it."""
+        """Keep the entry log if it has unreadable live records, otherwise unlink it. False if the index still has batches in
+        it."""
         if reading.damaged:
             copying.enter()
             logger.error("entry log %d is kept for records that cannot be read and have to be repaired", reading.file_id)
@@ -154,7 +156,7 @@ class Compaction:
         return is_dead
 
     def _find_unread(self, readings: list[_Reading], go_on: GoOn) -> bool:
-        """Find the batches that still point into logs that could not be read completely. False if it was told to stop.
+        """Find the batches that still point into entry logs that could not be read completely. False if it was told to stop.
 
         This reads the whole index, which is not ordered by file.
         """
@@ -173,8 +175,9 @@ class Compaction:
         return True
 
     def _unlink(self, file_id: int, done: Compacted) -> None:
-        """Unlink a DEAD log and remove it from the index. A crash may have come between the two: then the file is gone."""
-        logs = self._storage.logs
+        """Unlink a DEAD entry log and remove it from the index. A crash may have come between the two: then the file is
+        gone."""
+        logs = self._storage.log_files
         if logs.path_of(file_id) is not None:
             done.bytes_freed += logs.size_of(file_id)
             logs.delete(file_id)
@@ -185,7 +188,7 @@ class Compaction:
 
 @dataclass(slots=True)
 class _Reading:
-    """Finds the live records of one log, as far as it can be read."""
+    """Finds the live records of one entry log, as far as it can be read."""
 
     storage: LedgerStorage
     file_id: int
@@ -199,7 +202,7 @@ class _Reading:
 
     def live_records(self) -> Iterator[tuple[StoredBatch, RecordHeader]]:
         try:
-            for location, found in self.storage.logs.scan(self.file_id, verify_bodies=False):
+            for location, found in self.storage.log_files.scan(self.file_id, verify_bodies=False):
                 if not self.go_on():
                     self.is_stopped = True
                     return
@@ -215,7 +218,7 @@ class _Reading:
 
 @dataclass(slots=True)
 class _Copying:
-    """The copies of one pass, from any number of logs, and the stored batches that will point to them."""
+    """The copies of one pass, from any number of entry logs, and the stored batches that will point to them."""
 
     local: LocalLedgers
     limiter: RateLimiter
@@ -236,13 +239,13 @@ class _Copying:
         assert stored.location is not None
         self.limiter.take(stored.location.length)
         try:
-            _, batch = self.local.storage.logs.read(stored.location)
+            _, batch = self.local.storage.log_files.read(stored.location)
         except (CorruptionError, StorageError):
             return False
         if stored_batch(batch, header.sequence, stored.location) != stored:
             return False
         if self._copies is None:
-            self._copies = self.local.storage.logs.copies("compaction")
+            self._copies = self.local.storage.log_files.copies("compaction")
         self._moves.append((stored, self._copies.append(batch, header.master_key_hash, header.sequence)))
         self.copied_records += 1
         self._moves_bytes += stored.location.length
@@ -251,7 +254,8 @@ class _Copying:
         return True
 
     def enter(self, emptied: int = 0) -> bool:
-        """Make the copies durable, and the index point to them. True if no batch refers to the log ``emptied`` any more."""
+        """Make the copies durable, and the index point to them. True if no batch refers to the entry log ``emptied`` any
+        more."""
         if not self._moves and not emptied:
             return False
         if self._copies is not None:
@@ -274,7 +278,7 @@ class _Copying:
         unknown = [file.file_id for file in copies.files() if file.file_id not in self._entered]
         copies.close()
         for file_id in unknown:
-            self.local.storage.logs.delete(file_id)
+            self.local.storage.log_files.delete(file_id)
 
     def _move(self, emptied: int) -> bool:
         files = () if self._copies is None else self._copies.files()

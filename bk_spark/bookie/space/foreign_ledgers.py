@@ -128,7 +128,7 @@ class ForeignLedgers(BackgroundTask[ForeignLedgersStatus]):
         return True
 
     def _forget(self, own_keys: dict[int, bytes]) -> set[int]:
-        sequence = self._storage.logs.sequences.next_sequence
+        sequence = self._storage.log_files.sequences.next_sequence
         for _ in range(CHECKPOINT_LOOKS):
             if self._storage.is_indexed(sequence):
                 break

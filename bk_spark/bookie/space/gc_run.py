@@ -2,8 +2,8 @@
 
 A run handles deleted ledgers, then over-replicated ones, then entry logs. It considers only ledgers that are in the index. A
 deleted ledger leaves the index with the next checkpoint, and only then its bytes count as dead. So the run requests checkpoints
-and waits for them. It does not compact logs that are still written to; it has those sealed that are worth compacting. If a
-checkpoint does not come in time, the next run does the rest.
+and waits for them. It does not compact entry logs that are still written to; it has those sealed that are worth compacting. If
+a checkpoint does not come in time, the next run does the rest.
 
 Every run looks for deleted ledgers, and unlinks entry logs without a live byte. Rarer work (over-replicated ledgers, minor and
 major compaction) joins the first run after its interval is over. What a run did not finish, because it failed, was suspended,
@@ -22,7 +22,7 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
 
 from bk_spark.bookie.background_task import BackgroundTask, TaskStatus
-from bk_spark.bookie.logs.mark import KnownEntryLog, LogState
+from bk_spark.bookie.log_files.mark import KnownEntryLog, LogState
 from bk_spark.bookie.pace import SYSTEM_CLOCKS, Clocks, RateLimiter
 from bk_spark.bookie.space.compaction import Compaction, live_ratio
 from bk_spark.bookie.space.garbage_collection import ClusterMember, DeletedLedgers, GoOn, LocalLedgers
@@ -38,13 +38,13 @@ CHECKPOINT_LOOK_S = 0.1
 """A checkpoint writes some 64 MiB and takes a second or two; a run waits ten seconds for it."""
 
 MIN_ROLL_BYTES = MIB
-"""Smaller open logs are left alone, so that a quiet bookie does not begin new files all the time."""
+"""Smaller open entry logs are left alone, so that a quiet bookie does not begin new files all the time."""
 
 _SUMMED = ("ledgers_deleted", "logs_compacted", "logs_deleted", "bytes_freed", "bytes_copied")
 """The figures of a run that are added up in the status."""
 
 ONLY_EMPTY = 0.0
-"""The threshold of a run without compaction: only logs without a live byte are removed, as in every run."""
+"""The threshold of a run without compaction: only entry logs without a live byte are removed, as in every run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class GcSchedule:
         return self._owed
 
     def end(self, now_s: float, *, is_compacted: bool) -> None:
-        """To be called after a run that did not fail; ``is_compacted`` if it left no log below its threshold."""
+        """To be called after a run that did not fail; ``is_compacted`` if it left no entry log below its threshold."""
         done = self._owed
         self._owed = GcPlan() if is_compacted else GcPlan(done.threshold)
         if done.over_replicated:
@@ -158,13 +158,14 @@ class GcRun:
 
     def _checkpoint(self, go_on: GoOn) -> None:
         """Wait until the index contains everything put and deleted so far."""
-        sequence = self._storage.logs.sequences.next_sequence
+        sequence = self._storage.log_files.sequences.next_sequence
         if not self._storage.is_indexed(sequence):
             self._storage.request_checkpoint()
             self._await(lambda: self._storage.is_indexed(sequence), go_on)
 
     def _roll(self, threshold: float, go_on: GoOn) -> None:
-        """Have open logs sealed that are worth compacting. Otherwise only their size seals them, which may take for ever."""
+        """Have open entry logs sealed that are worth compacting. Otherwise only their size seals them, which may take for
+        ever."""
         logs = [log for log in self._open_logs() if log.total_bytes >= MIN_ROLL_BYTES and live_ratio(log) < threshold]
         wanted = {log.file_id for log in logs}
         if wanted:

@@ -52,7 +52,7 @@ class OverReplicatedLedgers:
 
     def _reclaim(self, ledger_id: int) -> bool:
         """Decide again, under the ledger's lock, and delete. The next owner of the lock copies after ``decided_at``."""
-        decided_at = self._local.storage.logs.sequences.next_sequence
+        decided_at = self._local.storage.log_files.sequences.next_sequence
         self._owed.add(ledger_id)
         if not self._locks.try_lock(ledger_id, self._owner):
             self._owed.discard(ledger_id)

@@ -28,9 +28,9 @@ from dataclasses import dataclass
 
 from bk_spark.bookie.index.ledger_index import LedgerChange
 from bk_spark.bookie.index.values import StoredBatch, stored_batch
-from bk_spark.bookie.logs.entry_log import Copies
-from bk_spark.bookie.logs.log_file import LogFile
-from bk_spark.bookie.logs.mark import LogMark
+from bk_spark.bookie.log_files.entry_log import Copies
+from bk_spark.bookie.log_files.log_file import LogFile
+from bk_spark.bookie.log_files.mark import LogMark
 from bk_spark.bookie.progress import Progress
 from bk_spark.bookie.storage.shared import SharedStorage
 from bk_spark.bookie.storage.write_cache import CachedLedger, WriteCache
@@ -80,7 +80,7 @@ class Checkpoints:
         self._is_requested = False
         self._is_roll_requested = False
         self._bytes_at_last = 0
-        """What the logs had appended when the last checkpoint began."""
+        """What the log files had appended when the last checkpoint began."""
         self.waits_because: NotOpenedError | None = None
         """Why the frozen checkpoint was not done at the last try; None if it was, or was not tried."""
 
@@ -98,7 +98,7 @@ class Checkpoints:
         with self._shared.changed:
             is_roll = self._is_roll_requested
             self._is_requested = self._is_roll_requested = False
-        self._bytes_at_last = self._shared.logs.appended_bytes
+        self._bytes_at_last = self._shared.log_files.appended_bytes
         if self._shared.layers.active or is_roll:
             flush = self._freeze(is_roll=is_roll)
             self._background(lambda: self._run_quietly(flush))
@@ -106,7 +106,7 @@ class Checkpoints:
     def run(self, *, even_if_empty: bool = False, progress: Progress | None = None) -> None:
         """LedgerStorage.checkpoint."""
         self.finish()
-        self._bytes_at_last = self._shared.logs.appended_bytes
+        self._bytes_at_last = self._shared.log_files.appended_bytes
         if self._shared.layers.active or even_if_empty:
             flush = self._freeze()
             flush.progress = progress
@@ -124,35 +124,35 @@ class Checkpoints:
             raise self.waits_because
 
     def seal(self) -> None:
-        """Seal all logs, and tell the index. Call it after ``run``, with nothing staged since."""
+        """Seal all log files, and tell the index. Call it after ``run``, with nothing staged since."""
         shared = self._shared
         with shared.gate.changing():
             if self._copies is not None:
                 self._copies.seal()
-            shared.logs.seal()
-            mark, files = shared.logs.mark(), shared.logs.files()
+            shared.log_files.seal()
+            mark, files = shared.log_files.mark(), shared.log_files.files()
             if files or self._copies is not None:
                 self._commit((), mark, files)
 
     def wait(self) -> None:
-        """Wait for the end of a running checkpoint, which writes to the logs, whether it succeeds or not."""
+        """Wait for the end of a running checkpoint, which writes to the log files, whether it succeeds or not."""
         with self._shared.changed:
             self._shared.changed.wait_for(lambda: self._flush is None or not self._flush.is_begun)
 
     def _is_due(self) -> bool:
-        """By request, or by bytes in the cache or in any log: with large adds only, the cache stays small."""
+        """By request, or by bytes in the cache or in any log file: with large adds only, the cache stays small."""
         shared, config = self._shared, self._shared.config
         is_full = shared.layers.active.size_bytes >= config.write_cache_bytes
-        return is_full or self._is_requested or shared.logs.appended_bytes - self._bytes_at_last >= config.checkpoint_bytes
+        return is_full or self._is_requested or shared.log_files.appended_bytes - self._bytes_at_last >= config.checkpoint_bytes
 
     def _freeze(self, *, is_roll: bool = False) -> _Flush:
         """Step 1."""
         shared = self._shared
         with shared.gate.changing():
-            shared.logs.sync()  # adds that were acked before they were durable
+            shared.log_files.sync()  # adds that were acked before they were durable
             if is_roll:
-                shared.logs.seal()
-            mark, files = shared.logs.mark(), shared.logs.files()
+                shared.log_files.seal()
+            mark, files = shared.log_files.mark(), shared.log_files.files()
         with shared.changed:
             self._flush = _Flush(shared.layers.freeze(), mark, files, is_roll)
         return self._flush
@@ -188,7 +188,7 @@ class Checkpoints:
     def _write_out(self, flush: _Flush) -> None:
         shared = self._shared
         if self._copies is None:
-            self._copies = shared.logs.copies("checkpoint")
+            self._copies = shared.log_files.copies("checkpoint")
         changes, copied_bytes = [], 0
         for ledger_id, ledger in flush.cache.ledgers():
             if flush.progress is not None:
@@ -202,7 +202,7 @@ class Checkpoints:
         with shared.changed:
             shared.layers.drop_frozen()
         with suppress(NotOpenedError):  # a later checkpoint deletes them, too
-            shared.logs.delete_journals(flush.mark)
+            shared.log_files.delete_journals(flush.mark)
 
     def _commit(self, changes: Sequence[LedgerChange], mark: LogMark, files: Sequence[LogFile]) -> None:
         """``files`` belong to ``mark``. The files of the copies are added."""
@@ -210,8 +210,8 @@ class Checkpoints:
         with self._shared.index.changing() as index:
             index.commit(changes, mark, [*files, *copied])
             stored = index.generation
-        self._shared.logs.witness_index(stored.incarnation, stored.generation)
-        self._shared.logs.committed(files)
+        self._shared.log_files.witness_index(stored.incarnation, stored.generation)
+        self._shared.log_files.committed(files)
         if self._copies is not None:
             self._copies.committed(copied)
 

@@ -1,4 +1,4 @@
-"""Stores batches, fences, deletions and last adds confirmed, over the logs, the cache layers and the index.
+"""Stores batches, fences, deletions and last adds confirmed, over the log files, the cache layers and the index.
 
 One thread, the sync thread, stages and syncs; checkpoints run behind it; any number of threads read. A put is visible in the
 write cache at once, and durable after the next ``sync``. A reader that meets a batch that is not durable waits for it
@@ -24,8 +24,8 @@ import threading
 
 from bk_spark.bookie.index.ledger_index import LedgerIndex, proven_summary
 from bk_spark.bookie.index.values import ProvenConfirmation, StoredBatch, stored_batch
-from bk_spark.bookie.logs.all_logs import Logs
-from bk_spark.bookie.logs.record import LedgerNote, RecordKind
+from bk_spark.bookie.log_files.all_log_files import LogFiles
+from bk_spark.bookie.log_files.record import LedgerNote, RecordKind
 from bk_spark.bookie.progress import Progress
 from bk_spark.bookie.storage.checkpoint import Background, Checkpoints
 from bk_spark.bookie.storage.second_adds import Judgement, SecondAdd
@@ -43,7 +43,7 @@ class LedgerStorage(StoredLedgers):
     def __init__(
         self,
         index: LedgerIndex,
-        logs: Logs,
+        log_files: LogFiles,
         cache: WriteCache,
         config: BookieConfig,
         durable_wait_s: float,
@@ -52,7 +52,7 @@ class LedgerStorage(StoredLedgers):
         """``cache`` holds what was replayed, which is durable. ``background`` runs the slow part of checkpoints."""
         changed = threading.Condition()
         gate = ChangeGate(changed)
-        shared = SharedStorage(LockedIndex(index, gate), logs, CacheLayers(cache), gate, changed, config)
+        shared = SharedStorage(LockedIndex(index, gate), log_files, CacheLayers(cache), gate, changed, config)
         super().__init__(shared, durable_wait_s)
         self._config = config
         self._checkpoints = Checkpoints(shared, background)
@@ -84,13 +84,13 @@ class LedgerStorage(StoredLedgers):
         if judgement is Judgement.OTHER:
             return False
         if judgement is Judgement.STORED:
-            self._last_duplicate_at = self.logs.sequences.next_sequence
+            self._last_duplicate_at = self.log_files.sequences.next_sequence
             return True
         with self._gate.changing():
-            sequence = self.logs.sequences.take()
+            sequence = self.log_files.sequences.take()
             is_large = len(batch.body) >= self._config.direct_add_bytes
             is_logged = is_large or self._config.journal_write_data
-            location = self.logs.append(batch, master_key_hash, sequence) if is_logged else None
+            location = self.log_files.append(batch, master_key_hash, sequence) if is_logged else None
             with self._changed:
                 self._layers.active.add(ledger, stored_batch(batch, sequence, location), batch.header.last_add_confirmed)
         return True
@@ -150,7 +150,7 @@ class LedgerStorage(StoredLedgers):
     def write(self) -> None:
         """Hand all that was put to the operating system: only a crash of the machine can lose it before the next ``sync``."""
         with self._gate.changing():
-            self.logs.write()
+            self.log_files.write()
 
     def sync(self) -> None:
         """Make all that was staged durable. If that may have failed, this and every later call raise StorageError.
@@ -159,22 +159,22 @@ class LedgerStorage(StoredLedgers):
         """
         with self._gate.changing():
             if self._config.journal_write_data or self._has_notes:
-                self.logs.sync()
+                self.log_files.sync()
                 self._has_notes = False
             else:
-                self.logs.write()
+                self.log_files.write()
         if self._is_force_staged and not self._config.journal_write_data:
             self._checkpoints.run()
         self._is_force_staged = False
         with self._changed:
-            self._durable_sequence = self.logs.sequences.next_sequence - 1
+            self._durable_sequence = self.log_files.sequences.next_sequence - 1
             self._changed.notify_all()
 
     def idle(self) -> None:
-        """Record in the logs that all of them is durable, unless they say so already. Everything must be synced."""
+        """Record in the log files that all of them is durable, unless they say so already. Everything must be synced."""
         with self._gate.changing():
-            self.logs.sync()
-            self.logs.idle()
+            self.log_files.sync()
+            self.log_files.idle()
 
     def checkpoint_if_due(self, *, may_wait: bool = True) -> None:
         """Begin a checkpoint if enough was logged or one was requested. Everything must be synced.
@@ -192,7 +192,7 @@ class LedgerStorage(StoredLedgers):
         self._gate.failure = problem
 
     def close(self) -> None:
-        """Checkpoint, seal the logs and close all files, in this order. After a failure only close."""
+        """Checkpoint, seal the log files and close all files, in this order. After a failure only close."""
         try:
             if self._gate.failure is None:
                 self.sync()
@@ -200,7 +200,7 @@ class LedgerStorage(StoredLedgers):
                 self._checkpoints.seal()
         finally:
             self._checkpoints.wait()
-            self.logs.close()
+            self.log_files.close()
             with self._index.reading() as index:
                 index.close()
 
@@ -261,8 +261,8 @@ class LedgerStorage(StoredLedgers):
 
     def _append_note(self, note: LedgerNote, master_key_hash: bytes) -> int:
         with self._gate.changing():
-            sequence: int = self.logs.sequences.take()
-            self.logs.append_note(note, master_key_hash, sequence)
+            sequence: int = self.log_files.sequences.take()
+            self.log_files.append_note(note, master_key_hash, sequence)
             self._has_notes = True
         return sequence
 

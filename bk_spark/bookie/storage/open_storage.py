@@ -5,12 +5,13 @@ is, also entries of a fenced ledger, and fences come back beside them. Records c
 record with a lower sequence than a deletion of its ledger stays away, whichever of the two comes first. Copies by checkpoints
 and compaction are not scanned: what the index does not know of them does not count.
 
-*After a possible loss* (the caller knows of one, replay met damage, or the witness of logs and index is lost or says more than
-there is) nobody knows any more what this bookie once had or promised. Limbo begins anew, up to the highest ledger id that was
-issued. It is durable in the index before the logs are touched, so that a crash at any moment leaves the damage or the limbo. If
-nobody knows that ledger id, the start is refused. A process that was merely killed has lost nothing: replay restores it.
+*After a possible loss* (the caller knows of one, replay met damage, or the witness of log files and index is lost or says more
+than there is) nobody knows any more what this bookie once had or promised. Limbo begins anew, up to the highest ledger id that
+was issued. It is durable in the index before the log files are touched, so that a crash at any moment leaves the damage or the
+limbo. If nobody knows that ledger id, the start is refused. A process that was merely killed has lost nothing: replay restores
+it.
 
-The torn ends of the logs are cut, sealed and synced, then a checkpoint moves the mark behind them.
+The torn ends of the log files are cut, sealed and synced, then a checkpoint moves the mark behind them.
 
 *On a full disk* none of that is possible, and reads do not need it. ``open_frozen`` replays into memory and writes nothing new.
 Such a storage has failed from the start: it changes nothing, and denies nothing either.
@@ -31,10 +32,10 @@ from bk_spark.bookie.index.generation import IndexGeneration, problem_of_index
 from bk_spark.bookie.index.ledger_index import LedgerIndex, OpenIndex, proven_summary
 from bk_spark.bookie.index.sqlite_index import index_exists, with_way_out
 from bk_spark.bookie.index.values import Limbo, ProvenConfirmation, stored_batch
-from bk_spark.bookie.logs.all_logs import LogsReplay, logs_exist
-from bk_spark.bookie.logs.record import LedgerNote, RecordKind
-from bk_spark.bookie.logs.replay import Damage, ReplayedRecord
-from bk_spark.bookie.logs.witness import NOTHING, FoundWitness, find_witness, write_witness
+from bk_spark.bookie.log_files.all_log_files import LogFilesReplay, logs_exist
+from bk_spark.bookie.log_files.record import LedgerNote, RecordKind
+from bk_spark.bookie.log_files.replay import Damage, ReplayedRecord
+from bk_spark.bookie.log_files.witness import NOTHING, FoundWitness, find_witness, write_witness
 from bk_spark.bookie.progress import Progress
 from bk_spark.bookie.storage.checkpoint import Background
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
@@ -44,7 +45,7 @@ from bk_spark.entries.batch import EncodedBatch
 from bk_spark.errors import CorruptionError, StorageError
 
 MAX_NAMED_DAMAGES = 10
-"""How many damages the log names. One failing disk may bring thousands."""
+"""How many damages the program's log names. One failing disk may bring thousands."""
 
 logger = logging.getLogger(__name__)
 
@@ -79,15 +80,15 @@ def open_storage(
     index = start.open_index(directories.index, bookie_id, disk, logs_exist=is_used)
     with ExitStack() as undo:
         undo.callback(index.close)
-        replay = LogsReplay(directories, bookie_id, config, disk, index.mark, index.entry_logs(), witness.content)
+        replay = LogFilesReplay(directories, bookie_id, config, disk, index.mark, index.entry_logs(), witness.content)
         cache = _replayed(index, replay, start.progress)
         highest_here = max(index.highest_ledger_id(), cache.highest_ledger_id)
         limbo = _new_limbo(highest_here, start, _problems(witness, index), replay.damages)
         if limbo is not None:
             index.set_limbo(limbo)
         start.progress.begin("seals and syncs its logs")
-        logs = undo.enter_context(closing(replay.finish(is_limbo=index.limbo is not None)))
-        storage = LedgerStorage(index, logs, cache, config, start.durable_wait_s, start.background)
+        log_files = undo.enter_context(closing(replay.finish(is_limbo=index.limbo is not None)))
+        storage = LedgerStorage(index, log_files, cache, config, start.durable_wait_s, start.background)
         start.progress.begin("writes what it replayed into its entry logs and index", cache.size_bytes)
         storage.checkpoint(even_if_empty=True, progress=start.progress)
         undo.pop_all()
@@ -95,7 +96,7 @@ def open_storage(
 
 
 def _found_witness(directories: Directories, disk: Disk, *, has_logs: bool) -> FoundWitness:
-    """The witness. That of a new bookie is made now, before logs and index, so it must exist if one of these does."""
+    """The witness. That of a new bookie is made now, before log files and index, so it must exist if one of these does."""
     has_past = has_logs or index_exists(directories.index, disk)
     found = find_witness(disk, directories.data_dir, has_past=has_past)
     if not has_past and not found.content.generation:
@@ -130,18 +131,18 @@ def open_frozen(
     index = start.open_index(directories.index, bookie_id, disk, logs_exist=is_used, is_frozen=True)
     with ExitStack() as undo:
         undo.callback(index.close)
-        replay = LogsReplay(directories, bookie_id, config, disk, index.mark, index.entry_logs(), witness.content)
+        replay = LogFilesReplay(directories, bookie_id, config, disk, index.mark, index.entry_logs(), witness.content)
         cache = _replayed(index, replay, start.progress)
         highest_here = max(index.highest_ledger_id(), cache.highest_ledger_id)
         limbo = _new_limbo(highest_here, start, _problems(witness, index), replay.damages) or index.limbo
-        logs = undo.enter_context(closing(replay.frozen()))
-        storage = LedgerStorage(index, logs, cache, config, start.durable_wait_s, start.background)
+        log_files = undo.enter_context(closing(replay.frozen()))
+        storage = LedgerStorage(index, log_files, cache, config, start.durable_wait_s, start.background)
         storage.freeze(problem)
         undo.pop_all()
     return FrozenStorage(storage, limbo)
 
 
-def _replayed(index: LedgerIndex, replay: LogsReplay, progress: Progress) -> WriteCache:
+def _replayed(index: LedgerIndex, replay: LogFilesReplay, progress: Progress) -> WriteCache:
     progress.begin("replays its logs", replay.total_bytes())
 
     def records() -> Iterator[ReplayedRecord]:

@@ -1,4 +1,4 @@
-"""What the threads of a bookie's storage share: the logs, the cache layers, the index with its lock, and the change gate.
+"""What the threads of a bookie's storage share: the log files, the cache layers, the index with its lock, and the change gate.
 
 The condition ``changed`` guards the cache layers. It is notified whenever a thread that waits for the disk should look again.
 The index takes one caller at a time: the sync thread, the checkpoint's, readers, garbage collection and the scrub take turns,
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from threading import Condition, Lock
 
 from bk_spark.bookie.index.ledger_index import LedgerIndex
-from bk_spark.bookie.logs.all_logs import Logs
+from bk_spark.bookie.log_files.all_log_files import LogFiles
 from bk_spark.bookie.storage.write_cache import CacheLayers
 from bk_spark.config import BookieConfig
 from bk_spark.errors import CorruptionError, NotOpenedError, StorageError
@@ -97,7 +97,7 @@ class LockedIndex:
 @dataclass(frozen=True, slots=True)
 class SharedStorage:
     index: LockedIndex
-    logs: Logs
+    log_files: LogFiles
     layers: CacheLayers
     gate: ChangeGate
     changed: Condition

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 from bk_spark.bookie.index.look_up import BatchWindow
 from bk_spark.bookie.index.values import LedgerSummary, Limbo, ProvenConfirmation, StoredBatch, stored_batch
-from bk_spark.bookie.logs.log_file import LogFile
-from bk_spark.bookie.logs.mark import KnownEntryLog
-from bk_spark.bookie.logs.writer import EntryLocation
+from bk_spark.bookie.log_files.log_file import LogFile
+from bk_spark.bookie.log_files.mark import KnownEntryLog
+from bk_spark.bookie.log_files.writer import EntryLocation
 from bk_spark.bookie.storage.shared import SharedStorage
 from bk_spark.bookie.storage.write_cache import CachedLedger, from_summary
 from bk_spark.entries.batch import NO_ENTRY, EncodedBatch
@@ -58,8 +58,8 @@ class StoredLedgers:
         self._gate = shared.gate
         self._changed = shared.changed
         self._durable_wait_s = durable_wait_s
-        self._durable_sequence = shared.logs.sequences.next_sequence - 1
-        self.logs = shared.logs
+        self._durable_sequence = shared.log_files.sequences.next_sequence - 1
+        self.log_files = shared.log_files
 
     @property
     def failure(self) -> BaseException | None:
@@ -245,7 +245,7 @@ class StoredLedgers:
 
     def _read(self, stored: StoredBatch) -> EncodedBatch:
         assert stored.location is not None
-        header, batch = self.logs.read(stored.location)
+        header, batch = self.log_files.read(stored.location)
         if stored_batch(batch, header.sequence, stored.location) != stored:
             where = f"entry log {stored.location.file_id} at byte {stored.location.offset}"
             raise CorruptionError(where, f"it holds another batch than the index says, {batch.header}")

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pytest
 
 from bk_spark.bookie.identity.cookie_file import BootNumber, DirectoryPlace, StoredCookie, encode_stored
-from bk_spark.bookie.logs.record import RecordKind
+from bk_spark.bookie.log_files.record import RecordKind
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.cli import main
 from bk_spark.commands import doctor

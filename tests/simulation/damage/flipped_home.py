@@ -161,7 +161,7 @@ class FlippedHome(Home):
         """As SIGKILL: nothing more is written."""
         if self.bookie is not None:
             bookie, self.bookie = self.bookie, None
-            bookie.storage.logs.close()
+            bookie.storage.log_files.close()
             with bookie.storage._index.reading() as index:
                 index.close()
             bookie._home.lock.release()

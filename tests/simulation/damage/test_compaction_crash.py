@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from bk_spark.bookie.logs.mark import LogState
+from bk_spark.bookie.log_files.mark import LogState
 from bk_spark.bookie.space import compaction
 from tests.budget import IS_SOAK, examples
 from tests.simulation.engines.choices import SeededChoices

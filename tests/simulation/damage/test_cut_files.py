@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES
-from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES
+from bk_spark.bookie.log_files.log_file import FILE_HEADER_BYTES
+from bk_spark.bookie.log_files.record import RECORD_HEADER_BYTES
 from bk_spark.wire.messages import Status
 from tests.unit.bookie.test_bookie_damage import KINDS, _write_three
 

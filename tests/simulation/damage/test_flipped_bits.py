@@ -23,7 +23,7 @@ import pytest
 from bk_spark.bookie.identity.boot import MetadataPlace, fix_cookies
 from bk_spark.bookie.identity.identity import examine
 from bk_spark.bookie.inspection.rebuild_index import rebuild_index
-from bk_spark.bookie.logs import all_logs
+from bk_spark.bookie.log_files import all_log_files
 from bk_spark.errors import BookKeeperError
 from bk_spark.wire.messages import Status
 from tests.simulation.damage.flipped_home import MEMORY, RIGHT, FlippedHome, Kept, Neighbours, ask_everything, live, outcome
@@ -69,7 +69,7 @@ class Past:
 @pytest.fixture(scope="module")
 def past() -> Iterator[Past]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(all_logs, "ALIGNED_FROM_BYTES", 0)
+        patch.setattr(all_log_files, "ALIGNED_FROM_BYTES", 0)
         root = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
         yield Past(root)
         shutil.rmtree(root)

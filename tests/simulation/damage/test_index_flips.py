@@ -18,9 +18,9 @@ from bk_spark.bookie.disk import REAL_DISK
 from bk_spark.bookie.index.ledger_index import LedgerChange
 from bk_spark.bookie.index.sqlite_index import GENERATION_FILE, INDEX_FILE, open_index
 from bk_spark.bookie.index.values import Limbo
-from bk_spark.bookie.logs.log_file import FilePosition
-from bk_spark.bookie.logs.mark import LogMark
-from bk_spark.bookie.logs.writer import EntryLocation
+from bk_spark.bookie.log_files.log_file import FilePosition
+from bk_spark.bookie.log_files.mark import LogMark
+from bk_spark.bookie.log_files.writer import EntryLocation
 from bk_spark.errors import BookKeeperError
 from bk_spark.quorum import IdPattern
 from tests.unit.bookie.index.index_model import KEY, Answers, IndexModel, log, stored

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from bk_spark.bookie.disk import SECTOR_BYTES
-from bk_spark.bookie.logs import all_logs
+from bk_spark.bookie.log_files import all_log_files
 from bk_spark.wire.messages import StagedReply, StagedRequest
 from tests.simulation.damage.flipped_home import MEMORY, FlippedHome, Kept, live, outcome
 
@@ -80,7 +80,7 @@ class Past:
 @pytest.fixture(scope="module")
 def past() -> Iterator[Past]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(all_logs, "ALIGNED_FROM_BYTES", 0)
+        patch.setattr(all_log_files, "ALIGNED_FROM_BYTES", 0)
         root = Path(tempfile.mkdtemp(dir=MEMORY if MEMORY.is_dir() else None))
         yield Past(root)
         shutil.rmtree(root)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES
-from bk_spark.bookie.logs.scan import SECTOR_BYTES
-from tests.unit.bookie.logs.test_replay import LAST_FILES, THREE, LastFile
+from bk_spark.bookie.log_files.record import RECORD_HEADER_BYTES
+from bk_spark.bookie.log_files.scan import SECTOR_BYTES
+from tests.unit.bookie.log_files.test_replay import LAST_FILES, THREE, LastFile
 
 
 @LAST_FILES

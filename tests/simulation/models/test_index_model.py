@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from bk_spark.bookie.index.ledger_index import LedgerChange
 from bk_spark.bookie.index.values import Limbo
-from bk_spark.bookie.logs.log_file import FilePosition
-from bk_spark.bookie.logs.mark import LogMark, LogState
-from bk_spark.bookie.logs.writer import EntryLocation
+from bk_spark.bookie.log_files.log_file import FilePosition
+from bk_spark.bookie.log_files.mark import LogMark, LogState
+from bk_spark.bookie.log_files.writer import EntryLocation
 from bk_spark.quorum import DENSE, IdPattern
 from tests.budget import examples
 from tests.simulation.world.simulated_disk import MachineStops, SimulatedDisk

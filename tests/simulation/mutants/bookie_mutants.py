@@ -12,7 +12,7 @@ from unittest.mock import patch
 from bk_spark.bookie import admission, batch_read
 from bk_spark.bookie.admission import Admission
 from bk_spark.bookie.bookie import Bookie
-from bk_spark.bookie.logs.witness import NOTHING, FoundWitness
+from bk_spark.bookie.log_files.witness import NOTHING, FoundWitness
 from bk_spark.bookie.storage import open_storage
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
 from bk_spark.bookie.storage.stored_ledgers import LedgerFacts

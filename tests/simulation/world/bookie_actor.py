@@ -134,7 +134,7 @@ class BookieActor:
     @property
     def next_sequence(self) -> int:
         """Of its log; 0 while it is down."""
-        return self._process.bookie.storage.logs.sequences.next_sequence if self._process is not None else 0
+        return self._process.bookie.storage.log_files.sequences.next_sequence if self._process is not None else 0
 
     @property
     def bookie(self) -> Bookie:

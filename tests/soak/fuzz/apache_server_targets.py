@@ -12,8 +12,8 @@ from functools import cache
 import numpy as np
 import pyarrow as pa
 
-from bk_spark.bookie.logs import record
-from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES
+from bk_spark.bookie.log_files import record
+from bk_spark.bookie.log_files.log_file import FILE_HEADER_BYTES
 from bk_spark.config import DigestType
 from bk_spark.entries.apache_entries import apache_entries, encode_apache, encode_stretches, own_batches
 from bk_spark.entries.batch import EncodedBatch, decode, encode, seal

@@ -14,7 +14,7 @@ from bk_spark.bookie.disk import REAL_DISK, SECTOR_BYTES, ReadFile
 from bk_spark.bookie.identity.boot_file import BootPhase, BootRecord, decode_boot, encode_boot
 from bk_spark.bookie.identity.cookie_file import BootNumber, Cookie, DirectoryPlace, decode_cookie, encode_cookie
 from bk_spark.bookie.index.generation import IndexGeneration, read_generation, writing_generation
-from bk_spark.bookie.logs.log_file import (
+from bk_spark.bookie.log_files.log_file import (
     FILE_HEADER_BYTES,
     NO_PREDECESSOR,
     FileHeader,
@@ -24,7 +24,7 @@ from bk_spark.bookie.logs.log_file import (
     pack_file_header,
     unpack_file_header,
 )
-from bk_spark.bookie.logs.record import (
+from bk_spark.bookie.log_files.record import (
     RECORD_HEADER_BYTES,
     LedgerNote,
     Place,
@@ -34,8 +34,8 @@ from bk_spark.bookie.logs.record import (
     pack_note,
     unpack,
 )
-from bk_spark.bookie.logs.scan import Gap, LogScan
-from bk_spark.bookie.logs.witness import WITNESS_FILE, Witnessed, read_witness, write_witness
+from bk_spark.bookie.log_files.scan import Gap, LogScan
+from bk_spark.bookie.log_files.witness import WITNESS_FILE, Witnessed, read_witness, write_witness
 from bk_spark.entries.crc import crc32c
 from bk_spark.errors import BookKeeperError, CorruptionError
 from tests.simulation.damage.flipped_home import FlippedHome, Kept, ask_everything, live

@@ -16,7 +16,7 @@ import pytest
 
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.disk import AppendFile, Disk, SlotFile
-from bk_spark.bookie.logs.witness import WITNESS_FILE
+from bk_spark.bookie.log_files.witness import WITNESS_FILE
 from bk_spark.bookie.storage.checkpoint import Background, run_inline
 from bk_spark.bookie.storage.second_adds import Judgement, SecondAdd
 from bk_spark.config import BookieConfig, DigestType
@@ -321,7 +321,7 @@ def _no_log_of_a_dead_bookie_stays_open(request: pytest.FixtureRequest) -> Itera
 @pytest.fixture(autouse=True)
 def _records_of_a_few_kilobytes_are_aligned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every direct add, as elsewhere those of hundreds of kilobytes: what padding changes is tested without megabytes."""
-    monkeypatch.setattr("bk_spark.bookie.logs.all_logs.ALIGNED_FROM_BYTES", 0)
+    monkeypatch.setattr("bk_spark.bookie.log_files.all_log_files.ALIGNED_FROM_BYTES", 0)
 
 
 @pytest.fixture

@@ -6,9 +6,9 @@ import os
 
 import pytest
 
-from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES, FILE_VERSION
-from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES
-from bk_spark.bookie.logs.witness import WITNESS_FILE
+from bk_spark.bookie.log_files.log_file import FILE_HEADER_BYTES, FILE_VERSION
+from bk_spark.bookie.log_files.record import RECORD_HEADER_BYTES
+from bk_spark.bookie.log_files.witness import WITNESS_FILE
 from bk_spark.entries.crc import crc32c
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
 from bk_spark.wire.messages import Status

@@ -13,7 +13,7 @@ import pytest
 from bk_spark.bookie.identity.boot_file import decode_boot
 from bk_spark.bookie.identity.checked_text import encode_fields
 from bk_spark.bookie.identity.cookie_file import decode_cookie, decode_stored
-from bk_spark.bookie.logs.log_file import (
+from bk_spark.bookie.log_files.log_file import (
     FILE_HEADER_BYTES,
     NO_PREDECESSOR,
     FileHeader,

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from bk_spark.bookie.index.ledger_index import LedgerChange
 from bk_spark.bookie.index.look_up import BatchWindow, newest_holding
 from bk_spark.bookie.index.values import Limbo, StoredBatch
-from bk_spark.bookie.logs.log_file import LogFile
-from bk_spark.bookie.logs.mark import LogMark, LogState
-from bk_spark.bookie.logs.writer import EntryLocation
+from bk_spark.bookie.log_files.log_file import LogFile
+from bk_spark.bookie.log_files.mark import LogMark, LogState
+from bk_spark.bookie.log_files.writer import EntryLocation
 from bk_spark.errors import CorruptionError
 from bk_spark.quorum import DENSE, IdPattern
 
@@ -48,7 +48,7 @@ class ModelLedger:
 class IndexModel:
     batches: dict[tuple[int, int, int], StoredBatch] = field(default_factory=dict)
     ledgers: dict[int, ModelLedger] = field(default_factory=dict)
-    logs: dict[int, tuple[int, LogState, int]] = field(default_factory=dict)
+    entry_logs: dict[int, tuple[int, LogState, int]] = field(default_factory=dict)
     mark: LogMark = field(default_factory=LogMark)
     limbo: Limbo | None = None
 

@@ -10,8 +10,8 @@ from bk_spark.bookie.disk import REAL_DISK
 from bk_spark.bookie.index.ledger_index import LedgerChange
 from bk_spark.bookie.index.sqlite_index import open_index
 from bk_spark.bookie.index.values import MAX_UNSETTLED, Limbo
-from bk_spark.bookie.logs.mark import LogMark, LogState
-from bk_spark.bookie.logs.writer import EntryLocation
+from bk_spark.bookie.log_files.mark import LogMark, LogState
+from bk_spark.bookie.log_files.writer import EntryLocation
 from bk_spark.errors import ConfigError, CorruptionError, InternalError
 from tests.unit.bookie.index.index_model import KEY, log, look_up, stored
 
@@ -329,6 +329,6 @@ def test_a_check_finds_damage_that_no_question_comes_across(index):
 
 def test_a_full_check_adds_up_the_live_bytes(index):
     _commit(index, stored(1, 0, 9, 1))
-    index._memory.logs[1] = replace(_log(index, 1), live_bytes=0)
+    index._memory.entry_logs[1] = replace(_log(index, 1), live_bytes=0)
     with pytest.raises(CorruptionError, match="batches refer to 201 bytes of entry log 1, not to 0"):
         list(index.check(True))

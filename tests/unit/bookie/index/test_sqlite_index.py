@@ -14,8 +14,8 @@ from bk_spark.bookie.disk import REAL_DISK
 from bk_spark.bookie.index.ledger_index import LedgerChange
 from bk_spark.bookie.index.sqlite_index import GENERATION_FILE, INDEX_FILE, open_index
 from bk_spark.bookie.index.sqlite_tables import Tables
-from bk_spark.bookie.logs.log_file import FilePosition
-from bk_spark.bookie.logs.mark import LogMark
+from bk_spark.bookie.log_files.log_file import FilePosition
+from bk_spark.bookie.log_files.mark import LogMark
 from bk_spark.entries.crc import crc32c
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError, InternalError, StorageError
 from bk_spark.quorum import IdPattern

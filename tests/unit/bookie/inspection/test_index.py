@@ -9,7 +9,7 @@ import pytest
 from bk_spark.bookie.disk import REAL_DISK
 from bk_spark.bookie.index.values import IndexState
 from bk_spark.bookie.inspection.index import MAX_READINGS, IndexReading, IndexView, read_index
-from bk_spark.bookie.logs.mark import LogState
+from bk_spark.bookie.log_files.mark import LogState
 from tests.unit.bookie.harness import BOOKIE_ID, Harness
 from tests.unit.bookie.inspection.test_logs import LARGE, tree
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from bk_spark.bookie.disk import REAL_DISK
 from bk_spark.bookie.inspection.logs import InspectedFile, inspect_files, inspect_records
-from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES, FileKind
-from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, RecordKind
-from bk_spark.bookie.logs.scan import Gap, ScannedRecord
+from bk_spark.bookie.log_files.log_file import FILE_HEADER_BYTES, FileKind
+from bk_spark.bookie.log_files.record import RECORD_HEADER_BYTES, RecordKind
+from bk_spark.bookie.log_files.scan import Gap, ScannedRecord
 from bk_spark.entries.crc import crc32c
 from tests.unit.bookie.harness import BOOKIE_ID, Harness
 

@@ -16,8 +16,8 @@ from bk_spark.bookie.index.generation import read_generation
 from bk_spark.bookie.index.sqlite_index import GENERATION_FILE
 from bk_spark.bookie.inspection.index import IndexView, read_index
 from bk_spark.bookie.inspection.rebuild_index import REPLACED_DIRECTORY, Progress, RebuildReport, rebuild_index
-from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES, FilePosition
-from bk_spark.bookie.logs.mark import LogState
+from bk_spark.bookie.log_files.log_file import FILE_HEADER_BYTES, FilePosition
+from bk_spark.bookie.log_files.mark import LogState
 from bk_spark.config import BookieConfig
 from bk_spark.entries.digest import master_key
 from bk_spark.errors import ConfigError, CorruptionError, StorageError
@@ -147,7 +147,7 @@ def test_of_two_copies_of_a_record_the_newer_place_counts(harness: Harness, chun
     assert harness.bookie is not None
     storage = harness.bookie.storage
     (stored,) = storage.batches(1, 0, 1).overlapping(0, 1)
-    copies = storage.logs.copies("compaction")
+    copies = storage.log_files.copies("compaction")
     place = copies.append(storage.get(stored), storage.facts(1).master_key_hash, stored.sequence)
     copies.sync()
     assert stored.location is not None

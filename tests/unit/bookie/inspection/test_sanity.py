@@ -15,7 +15,7 @@ from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.disk import REAL_DISK
 from bk_spark.bookie.identity.boot_file import BOOT_FILE, read_boot, write_boot
 from bk_spark.bookie.index.values import Limbo
-from bk_spark.bookie.logs.witness import WITNESS_FILE
+from bk_spark.bookie.log_files.witness import WITNESS_FILE
 from bk_spark.cli import main
 from bk_spark.wire.messages import AddRequest
 from tests.unit.bookie.harness import Harness
@@ -54,7 +54,7 @@ class Stopped:
         boot.opened(skips_journal=False)
         bookie.stage(AddRequest(1, boot.bookie_id, self._harness.key, self._harness.batch(99, 0, 5)), None)
         bookie.sync()
-        bookie.storage.logs.close()
+        bookie.storage.log_files.close()
         with bookie.storage._index.reading() as index:
             index.close()
         assert bookie._home.lock is not None

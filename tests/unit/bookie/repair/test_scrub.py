@@ -15,7 +15,7 @@ import pytest
 
 from bk_spark.bookie import progress
 from bk_spark.bookie.index.values import StoredBatch
-from bk_spark.bookie.logs.entry_log_files import EntryLogFiles
+from bk_spark.bookie.log_files.entry_log_files import EntryLogFiles
 from bk_spark.bookie.pace import SYSTEM_CLOCKS, Clocks
 from bk_spark.bookie.repair import scrub
 from bk_spark.bookie.repair.ledger_repair import LedgerRepair
@@ -76,7 +76,7 @@ class World:
     def damage(self, stored: StoredBatch) -> None:
         """Flip a bit in the middle of its record."""
         assert stored.location is not None
-        path = self.storage.logs.path_of(stored.location.file_id)
+        path = self.storage.log_files.path_of(stored.location.file_id)
         with path.open("r+b") as file:
             file.seek(stored.location.offset + stored.location.length // 2)
             byte = file.read(1)[0]
@@ -329,7 +329,7 @@ def test_a_file_that_cannot_be_opened_for_lack_of_descriptors_is_no_damage(world
     world.bookie.report_damage = started.report
     world.ledger(1, 0)
     [stored] = world.batches()
-    EntryLogFiles.close(world.storage.logs)  # what is read next has to be opened
+    EntryLogFiles.close(world.storage.log_files)  # what is read next has to be opened
     world.harness.disk.fail("open", "entry_log")
     assert world.end_of_read(1, 0) is Status.IO_ERROR
     started.report([stored])

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.index.values import StoredBatch
-from bk_spark.bookie.logs.mark import KnownEntryLog
+from bk_spark.bookie.log_files.mark import KnownEntryLog
 from bk_spark.bookie.pace import RateLimiter
 from bk_spark.bookie.space.compaction import Compacted, Compaction
 from bk_spark.bookie.space.garbage_collection import LocalLedgers

@@ -8,8 +8,8 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 from bk_spark.bookie.index.values import DELETED, FENCED, NO_TALLY, LedgerSummary, Limbo
-from bk_spark.bookie.logs.mark import KnownEntryLog
-from bk_spark.bookie.logs.writer import SequenceCounter
+from bk_spark.bookie.log_files.mark import KnownEntryLog
+from bk_spark.bookie.log_files.writer import SequenceCounter
 from bk_spark.bookie.space.garbage_collection import ClusterMember, LocalLedgers
 from bk_spark.bookie.storage.stored_ledgers import LedgerFacts
 from bk_spark.config import LedgerOptions
@@ -83,7 +83,7 @@ class StoredSummaries:
     def __init__(self) -> None:
         self.by_id: dict[int, LedgerSummary] = {}
         self.limbo: Limbo | None = None
-        self.logs = SimpleNamespace(sequences=SequenceCounter(1))
+        self.log_files = SimpleNamespace(sequences=SequenceCounter(1))
         self.open_logs: list[KnownEntryLog] = []
         self.refuses = False
         self.deletions: list[tuple[int, int]] = []

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bk_spark.bookie.logs.mark import KnownEntryLog, LogState
+from bk_spark.bookie.log_files.mark import KnownEntryLog, LogState
 from bk_spark.bookie.space import compaction
 from bk_spark.bookie.space.compaction import Compacted, choose
 from bk_spark.errors import MissingLogError, StorageError
@@ -186,7 +186,7 @@ def test_what_the_index_refers_to_is_not_unlinked_whatever_was_read(
     bookie.fill_mixed()
     victim = bookie.batches(3)[1].location
     assert victim is not None
-    logs = bookie.bookie.storage.logs
+    logs = bookie.bookie.storage.log_files
     scan = logs.scan
     monkeypatch.setattr(logs, "scan", lambda *one, **more: (found for found in scan(*one, **more) if found[0] != victim))
     bookie.compact(0.8)

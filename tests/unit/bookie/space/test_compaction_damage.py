@@ -112,7 +112,7 @@ def test_a_log_that_is_missing_is_not_forgotten_while_rows_refer_to_it(bookie: C
     bookie.fill_mixed()
     victim = bookie.batches(1)[0].location
     assert victim is not None
-    bookie.bookie.storage.logs.delete(victim.file_id)
+    bookie.bookie.storage.log_files.delete(victim.file_id)
     bookie.compact(0.8)
     assert {stored.location.file_id for stored in bookie.damaged} == {victim.file_id}
     assert bookie.logs()[victim.file_id].live_bytes > 0
@@ -124,7 +124,7 @@ def test_a_log_that_the_disk_refuses_to_read_does_not_keep_others_from_being_com
     bookie.fill_mixed()
     victim = bookie.batches(1)[0].location
     assert victim is not None
-    logs = bookie.bookie.storage.logs
+    logs = bookie.bookie.storage.log_files
     scan = logs.scan
 
     def refuse(file_id: int, **more: bool) -> object:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from bk_spark.bookie.logs.mark import LogState
+from bk_spark.bookie.log_files.mark import LogState
 from bk_spark.bookie.pace import RateLimiter
 from bk_spark.bookie.space import gc_run
 from bk_spark.bookie.space.garbage_collection import TOMBSTONE_MS, ClusterMember

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from bk_spark.bookie.logs.mark import KnownEntryLog, LogState
+from bk_spark.bookie.log_files.mark import KnownEntryLog, LogState
 from bk_spark.bookie.pace import Clocks
 from bk_spark.bookie.space.gc_run import GarbageCollector, GcPlan, GcStatus
 from bk_spark.config import BookieConfig

@@ -16,7 +16,7 @@ from bk_spark.bookie.identity.cookie_file import encode_stored
 from bk_spark.bookie.index import values
 from bk_spark.bookie.index.values import Limbo
 from bk_spark.bookie.inspection import rebuild_index
-from bk_spark.bookie.logs.record import RecordKind
+from bk_spark.bookie.log_files.record import RecordKind
 from bk_spark.bookie.storage import open_storage
 from bk_spark.errors import ConfigError, MetadataConflictError
 from bk_spark.wire.messages import Status

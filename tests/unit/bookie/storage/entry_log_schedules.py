@@ -9,14 +9,14 @@ import pytest
 
 from bk_spark.bookie.index.sqlite_tables import BATCHES
 from bk_spark.bookie.index.sqlite_transaction import Transaction
-from bk_spark.bookie.logs import all_logs
-from bk_spark.bookie.logs.mark import KnownEntryLog, LogState
+from bk_spark.bookie.log_files import all_log_files
+from bk_spark.bookie.log_files.mark import KnownEntryLog, LogState
 from bk_spark.bookie.space.compaction import _Copying
 from bk_spark.bookie.storage.stored_ledgers import StoredLedgers
 from bk_spark.errors import MissingLogError, StorageError
 from tests.simulation.engines.choices import TapeChoices
 from tests.simulation.world.simulated_disk import MachineStops, SimulatedDisk
-from tests.unit.bookie.logs.log_home import LARGE, LogHome
+from tests.unit.bookie.log_files.log_home import LARGE, LogHome
 from tests.unit.bookie.space.gc_bookie import CollectedBookie, payload
 from tests.unit.bookie.storage.storage_case import Cases, Scene, Violated, deny_what_fails_to_be_read, must, must_not_lose
 
@@ -34,7 +34,7 @@ def must_be_right(bookie: CollectedBookie) -> None:
 
 def collect_every_closed_file(patch: pytest.MonkeyPatch) -> None:
     def on_disk(self) -> list[KnownEntryLog]:
-        (directory,) = self.logs._directories
+        (directory,) = self.log_files._directories
         return [KnownEntryLog(one, 0, LogState.SEALED, 1 << 20, 0) for one in directory.file_ids()[:-1]]
 
     patch.setattr(StoredLedgers, "entry_logs", on_disk)
@@ -150,7 +150,7 @@ def count_ids_from_the_directory(patch: pytest.MonkeyPatch) -> None:
     def next_id(replays, *_):
         return max([0, *(file_id for one in replays for file_id in one.directory.file_ids())]) + 1
 
-    patch.setattr(all_logs, "_next_id", next_id)
+    patch.setattr(all_log_files, "_next_id", next_id)
 
 
 @CASES.add(5, count_ids_from_the_directory, "ids go on above those of the directory, the index and the mark")

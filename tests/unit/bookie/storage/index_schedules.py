@@ -10,7 +10,7 @@ import pytest
 from bk_spark.bookie.index import sqlite_index, sqlite_tables
 from bk_spark.bookie.index.sqlite_tables import Table, Tables
 from bk_spark.bookie.index.verification import VerifiedIndex
-from bk_spark.bookie.logs.replay import LogReplay
+from bk_spark.bookie.log_files.replay import LogReplay
 from bk_spark.bookie.storage import open_storage
 from bk_spark.bookie.storage.stored_ledgers import StoredLedgers
 from bk_spark.errors import CorruptionError
@@ -60,7 +60,7 @@ def read_unverified(patch: pytest.MonkeyPatch, unverified: Table) -> None:
 
 def read_batches_unverified(patch: pytest.MonkeyPatch) -> None:
     read_unverified(patch, sqlite_tables.BATCHES)
-    patch.setattr(StoredLedgers, "_read", lambda self, stored: self.logs.read(stored.location)[1])
+    patch.setattr(StoredLedgers, "_read", lambda self, stored: self.log_files.read(stored.location)[1])
 
 
 @CASES.add(3, read_batches_unverified, "a stored batch has a checksum, and its record must be the one it names (both out)")

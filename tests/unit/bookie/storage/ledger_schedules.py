@@ -8,8 +8,8 @@ import pytest
 
 from bk_spark.bookie import batch_read
 from bk_spark.bookie.index.look_up import BatchWindow
-from bk_spark.bookie.logs import writer
-from bk_spark.bookie.logs.record import RecordKind
+from bk_spark.bookie.log_files import writer
+from bk_spark.bookie.log_files.record import RecordKind
 from bk_spark.bookie.storage import open_storage
 from bk_spark.bookie.storage.ledger_storage import LedgerStorage
 from bk_spark.bookie.storage.second_adds import Judgement, SecondAdd

@@ -13,19 +13,19 @@ import pytest
 from bk_spark.bookie import bookie as bookie_module
 from bk_spark.bookie.disk import AppendFile
 from bk_spark.bookie.identity.boot import Boot
-from bk_spark.bookie.logs import scan
-from bk_spark.bookie.logs.all_logs import Logs
-from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES, Predecessor
-from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, Place
-from bk_spark.bookie.logs.replay import LogReplay
-from bk_spark.bookie.logs.scan import Gap, LogScan
-from bk_spark.bookie.logs.witness import NOTHING, FoundWitness
+from bk_spark.bookie.log_files import scan
+from bk_spark.bookie.log_files.all_log_files import LogFiles
+from bk_spark.bookie.log_files.log_file import FILE_HEADER_BYTES, Predecessor
+from bk_spark.bookie.log_files.record import RECORD_HEADER_BYTES, Place
+from bk_spark.bookie.log_files.replay import LogReplay
+from bk_spark.bookie.log_files.scan import Gap, LogScan
+from bk_spark.bookie.log_files.witness import NOTHING, FoundWitness
 from bk_spark.bookie.storage import open_storage as replay_module
 from bk_spark.bookie.storage.shared import ChangeGate
 from bk_spark.errors import BookKeeperError, CorruptionError, StorageError
 from bk_spark.wire.messages import AddRequest, Status
 from tests.unit.bookie.harness import Harness
-from tests.unit.bookie.logs.log_home import make_batch
+from tests.unit.bookie.log_files.log_home import make_batch
 from tests.unit.bookie.storage.storage_case import (
     WATERMARK,
     Cases,
@@ -57,7 +57,7 @@ def start_after_damage(harness: Harness) -> None:
 
 
 def write_nothing_when_idle(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(Logs, "idle", lambda _: None)
+    patch.setattr(LogFiles, "idle", lambda _: None)
 
 
 @CASES.add(2, write_nothing_when_idle, "an idle bookie writes a record from which D catches up")
@@ -161,9 +161,9 @@ def ack_duplicates_at_once(patch: pytest.MonkeyPatch) -> None:
     stage = bookie_module.Bookie.stage
 
     def stage_or_ack(self, request, reply_to) -> None:
-        before = self.storage.logs.sequences.next_sequence
+        before = self.storage.log_files.sequences.next_sequence
         stage(self, request, reply_to)
-        if isinstance(request, AddRequest) and self.storage.logs.sequences.next_sequence == before:
+        if isinstance(request, AddRequest) and self.storage.log_files.sequences.next_sequence == before:
             self._early.append(self._staged.pop())
 
     patch.setattr(bookie_module.Bookie, "stage", stage_or_ack)

@@ -86,7 +86,7 @@ def let_go(harness: Harness) -> None:
     if bookie is not None:
         if bookie._home.lock is not None:
             bookie._home.lock.release()
-        bookie.storage.logs.close()
+        bookie.storage.log_files.close()
         with bookie.storage._index.reading() as index:
             index.close()
 

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from bk_spark.bookie.index.values import unpack_state
-from bk_spark.bookie.logs.mark import LogState
-from bk_spark.bookie.logs.witness import WITNESS_FILE
+from bk_spark.bookie.log_files.mark import LogState
+from bk_spark.bookie.log_files.witness import WITNESS_FILE
 from bk_spark.bookie.storage.checkpoint import run_inline
 from bk_spark.errors import StorageError
 from bk_spark.wire.messages import Status
@@ -187,7 +187,7 @@ def test_a_row_that_moves_while_it_is_read_is_seen_in_one_place_or_the_other(har
         return instead
 
     storage = harness.bookie.storage
-    logs, layers = storage.logs, storage._layers
+    logs, layers = storage.log_files, storage._layers
     copies = logs.copies("checkpoint")
     copies.append, copies.sync = look("append", copies.append), look("sync", copies.sync)
     layers.freeze = look("freeze", layers.freeze)
@@ -241,7 +241,7 @@ def test_the_sync_thread_waits_for_a_checkpoint_that_another_thread_runs(harness
 
     harness.background = background
     harness.start(write_cache_bytes=5_000)
-    copies = harness.bookie.storage.logs.copies("checkpoint")
+    copies = harness.bookie.storage.log_files.copies("checkpoint")
     sync, is_slow = copies.sync, threading.Event()
 
     def slow():
@@ -352,7 +352,7 @@ def test_what_the_index_knows_as_sealed_is_not_told_it_again(harness):
         harness.add(1, first, first + 2, size=2000)
     harness.bookie.storage.checkpoint()
     assert len(harness.files("entry_log")) > 3
-    assert len(harness.bookie.storage.logs.files()) <= 1
+    assert len(harness.bookie.storage.log_files.files()) <= 1
 
 
 def test_the_cache_stays_bounded_behind_a_checkpoint_that_nobody_begins(harness, held_background):

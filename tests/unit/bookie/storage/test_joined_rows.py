@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from bk_spark.bookie.index.look_up import newest_holding
 from bk_spark.bookie.index.values import StoredBatch, stored_batch
-from bk_spark.bookie.logs.writer import EntryLocation
+from bk_spark.bookie.log_files.writer import EntryLocation
 from bk_spark.bookie.storage.checkpoint import JOINED_BELOW_BYTES, MAX_JOINED_BYTES, joined, runs
 from bk_spark.config import MAX_BATCH_ENTRIES, DigestType
 from bk_spark.entries.batch import BatchHeader, decode

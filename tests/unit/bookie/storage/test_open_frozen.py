@@ -13,7 +13,7 @@ from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.index.sqlite_index import open_index
 from bk_spark.bookie.index.values import Limbo
-from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES
+from bk_spark.bookie.log_files.record import RECORD_HEADER_BYTES
 from bk_spark.bookie.storage.checkpoint import run_inline
 from bk_spark.bookie.storage.open_storage import OpenOptions
 from bk_spark.errors import CorruptionError, StorageError
@@ -119,7 +119,7 @@ def test_no_file_that_is_there_would_be_written_over_though_something_were_appen
     """Nothing may append to a frozen storage; if something does, it begins files of new names."""
     before = contents(killed.data_dir)
     bookie = open_frozen(killed)
-    marked = bookie.storage.logs.mark()
+    marked = bookie.storage.log_files.mark()
     ids = [int(Path(name).stem) for name in before if name.endswith((".log", ".journal"))]
     assert min(marked.next_journal_id, marked.next_entry_log_id) > 0
     assert max(marked.next_journal_id, marked.next_entry_log_id) > max(ids)

@@ -12,9 +12,9 @@ import pytest
 
 from bk_spark.bookie.disk import ReadFile
 from bk_spark.bookie.index.values import Limbo
-from bk_spark.bookie.logs.all_logs import LogsReplay
-from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES
-from bk_spark.bookie.logs.witness import WITNESS_FILE
+from bk_spark.bookie.log_files.all_log_files import LogFilesReplay
+from bk_spark.bookie.log_files.record import RECORD_HEADER_BYTES
+from bk_spark.bookie.log_files.witness import WITNESS_FILE
 from bk_spark.bookie.progress import Progress
 from bk_spark.errors import CorruptionError, MissingLogError, StorageError
 from bk_spark.wire.messages import AddRequest, Status
@@ -189,7 +189,7 @@ def test_a_batch_whose_sectors_cannot_be_read_is_stored_again_when_it_comes(harn
     read = ReadFile.read
 
     def fail(file, offset, count):
-        if file.path == harness.bookie.storage.logs.path_of(stored.location.file_id) and offset >= stored.location.offset:
+        if file.path == harness.bookie.storage.log_files.path_of(stored.location.file_id) and offset >= stored.location.offset:
             raise StorageError(f"reading {file.path}", "Input/output error")
         return read(file, offset, count)
 
@@ -221,15 +221,15 @@ def test_a_row_that_compaction_moved_after_it_was_found_is_looked_up_again(harne
     harness.bookie.storage.checkpoint()
     storage = harness.bookie.storage
     (stored,) = storage.batches(1, 0, 4).overlapping(0, 4)
-    copies = storage.logs.copies("compaction")
-    header, batch = storage.logs.read(stored.location)
+    copies = storage.log_files.copies("compaction")
+    header, batch = storage.log_files.read(stored.location)
     place = copies.append(batch, header.master_key_hash, stored.sequence)
     copies.sync()
     storage.move([(stored, place)], copies.files(), 0)
-    storage.logs.delete(stored.location.file_id)
+    storage.log_files.delete(stored.location.file_id)
     assert storage.get(stored) == batch
     harness.assert_holds(1, 0, 4)
-    storage.logs.delete(place.file_id)
+    storage.log_files.delete(place.file_id)
     with pytest.raises(MissingLogError):
         storage.get(stored)
 
@@ -239,8 +239,8 @@ def test_two_master_keys_for_one_ledger_are_damage(harness):
     harness.start()
     harness.add(1, 0, 4)
     hash_of = harness.bookie.storage.facts(1).master_key_hash
-    harness.bookie.storage.logs.append(harness.batch(1, 5, 9), bytes(len(hash_of)), 99)
-    harness.bookie.storage.logs.sync()
+    harness.bookie.storage.log_files.append(harness.batch(1, 5, 9), bytes(len(hash_of)), 99)
+    harness.bookie.storage.log_files.sync()
     harness.kill()
     with pytest.raises(CorruptionError, match="another master key"):
         harness.start()
@@ -282,8 +282,8 @@ def test_a_record_that_is_found_twice_is_taken_once(harness, monkeypatch):
         harness.add(1, first, first + 4)
     harness.fence(1)
     harness.kill()
-    records = LogsReplay.records
-    monkeypatch.setattr(LogsReplay, "records", lambda replay: (one for one in records(replay) for _ in range(2)))
+    records = LogFilesReplay.records
+    monkeypatch.setattr(LogFilesReplay, "records", lambda replay: (one for one in records(replay) for _ in range(2)))
     harness.start()
     harness.assert_holds(1, 0, 9)
     assert [

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from bk_spark.bookie import bookie
-from bk_spark.bookie.logs.entry_log_files import EntryLogFiles
+from bk_spark.bookie.log_files.entry_log_files import EntryLogFiles
 from bk_spark.config import DigestType
 from bk_spark.entries.apache_entries import apache_entries, encode_apache
 from bk_spark.entries.batch import decode, encode, seal
@@ -170,7 +170,7 @@ def damage(harness, monkeypatch):
     def unreadable(location):
         raise CorruptionError("an entry log", f"the record at byte {location.offset}")
 
-    monkeypatch.setattr(harness.bookie.storage.logs, "read", unreadable)
+    monkeypatch.setattr(harness.bookie.storage.log_files, "read", unreadable)
 
 
 def test_a_stored_entry_with_a_wrong_digest_is_repaired_by_a_recovery(harness, size):
@@ -221,7 +221,7 @@ def test_a_copy_that_cannot_be_opened_for_lack_of_descriptors_does_not_count_as_
     harness.start()
     harness.add(1, 0, 4)
     harness.bookie.storage.checkpoint()
-    EntryLogFiles.close(harness.bookie.storage.logs)  # what is read next has to be opened
+    EntryLogFiles.close(harness.bookie.storage.log_files)  # what is read next has to be opened
     harness.disk.fail("open", "entry_log")
     reply = reply_to(harness, batch_with(1, 0, 4, lac=-1, tag=1), recovery=True)
     assert (reply.status, "Too many open files" in reply.detail) == (Status.IO_ERROR, True)

@@ -30,8 +30,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from bk_spark.bookie.disk import SECTOR_BYTES, ReadFile
-from bk_spark.bookie.logs.log_file import ALIGNMENT_BYTES, FileHeader, FileKind
-from bk_spark.bookie.logs.record import (
+from bk_spark.bookie.log_files.log_file import ALIGNMENT_BYTES, FileHeader, FileKind
+from bk_spark.bookie.log_files.record import (
     HEADER_CRC_BYTES,
     MANY_ZEROS,
     RECORD_HEADER_BYTES,

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from bk_spark.bookie.disk import ReadFile
-from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES, NO_PREDECESSOR, FileHeader, FileKind
-from bk_spark.bookie.logs.record import (
+from bk_spark.bookie.log_files.log_file import FILE_HEADER_BYTES, NO_PREDECESSOR, FileHeader, FileKind
+from bk_spark.bookie.log_files.record import (
     RECORD_HEADER_BYTES,
     LedgerNote,
     Place,
@@ -19,8 +19,8 @@ from bk_spark.bookie.logs.record import (
     pack_note,
     unpack,
 )
-from bk_spark.bookie.logs.scan import PIECE_BYTES, SECTOR_BYTES, Gap, LogScan
-from tests.unit.bookie.logs.log_home import KEY, make_batch
+from bk_spark.bookie.log_files.scan import PIECE_BYTES, SECTOR_BYTES, Gap, LogScan
+from tests.unit.bookie.log_files.log_home import KEY, make_batch
 
 SALT = 77
 ANYTHING = bytes(range(1, 256)) * 20

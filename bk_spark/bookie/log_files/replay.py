@@ -33,7 +33,7 @@ from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from bk_spark.bookie.logs.log_file import (
+from bk_spark.bookie.log_files.log_file import (
     FILE_HEADER_BYTES,
     LOG_START,
     NO_PREDECESSOR,
@@ -43,9 +43,9 @@ from bk_spark.bookie.logs.log_file import (
     LogDirectory,
     Predecessor,
 )
-from bk_spark.bookie.logs.record import RecordHeader, RecordKind
-from bk_spark.bookie.logs.scan import Gap, LogScan
-from bk_spark.bookie.logs.writer import EntryLocation, SequenceCounter, end_file
+from bk_spark.bookie.log_files.record import RecordHeader, RecordKind
+from bk_spark.bookie.log_files.scan import Gap, LogScan
+from bk_spark.bookie.log_files.writer import EntryLocation, SequenceCounter, end_file
 from bk_spark.entries.batch import EncodedBatch
 from bk_spark.errors import CorruptionError
 

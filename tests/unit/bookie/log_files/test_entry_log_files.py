@@ -10,13 +10,13 @@ from dataclasses import replace
 import pytest
 
 from bk_spark.bookie.disk import Disk
-from bk_spark.bookie.logs import entry_log_files
-from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, RECORD_VERSION, RecordKind
-from bk_spark.bookie.logs.replay import Damage
-from bk_spark.bookie.logs.writer import EntryLocation
+from bk_spark.bookie.log_files import entry_log_files
+from bk_spark.bookie.log_files.record import RECORD_HEADER_BYTES, RECORD_VERSION, RecordKind
+from bk_spark.bookie.log_files.replay import Damage
+from bk_spark.bookie.log_files.writer import EntryLocation
 from bk_spark.entries.crc import crc32c
 from bk_spark.errors import CorruptionError, FormatVersionError, MissingLogError
-from tests.unit.bookie.logs.log_home import KEY, LARGE, LogHome, make_batch
+from tests.unit.bookie.log_files.log_home import KEY, LARGE, LogHome, make_batch
 
 
 @pytest.fixture

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bk_spark.bookie.disk import ReadFile
-from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES, FileHeader, LogDirectory
-from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, RecordHeader, batch_of, unpack
-from bk_spark.bookie.logs.replay import Damage
-from bk_spark.bookie.logs.scan import Gap, LogScan
-from bk_spark.bookie.logs.writer import EntryLocation
+from bk_spark.bookie.log_files.log_file import FILE_HEADER_BYTES, FileHeader, LogDirectory
+from bk_spark.bookie.log_files.record import RECORD_HEADER_BYTES, RecordHeader, batch_of, unpack
+from bk_spark.bookie.log_files.replay import Damage
+from bk_spark.bookie.log_files.scan import Gap, LogScan
+from bk_spark.bookie.log_files.writer import EntryLocation
 from bk_spark.entries.batch import EncodedBatch
 from bk_spark.errors import CorruptionError, MissingLogError
 

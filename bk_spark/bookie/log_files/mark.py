@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
-from bk_spark.bookie.logs.log_file import LOG_START, FilePosition
+from bk_spark.bookie.log_files.log_file import LOG_START, FilePosition
 
 
 class LogState(IntEnum):

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from bk_spark.bookie.disk import REAL_DISK
-from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES
-from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES
+from bk_spark.bookie.log_files.log_file import FILE_HEADER_BYTES
+from bk_spark.bookie.log_files.record import RECORD_HEADER_BYTES
 from bk_spark.errors import StorageError
 from tests.simulation.engines.choices import SeededChoices
 from tests.simulation.world.simulated_disk import Content, MachineStops, SimulatedDisk
-from tests.unit.bookie.logs.log_home import LARGE, SMALL, LogHome, make_batch
+from tests.unit.bookie.log_files.log_home import LARGE, SMALL, LogHome, make_batch
 
 LAST_FILES = pytest.mark.parametrize(("kind", "size"), [("journals", SMALL), ("entry_logs", 300)])
 THREE = [(1, 0, 2), (1, 3, 5), (1, 6, 8)]

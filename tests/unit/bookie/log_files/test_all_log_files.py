@@ -10,12 +10,12 @@ from dataclasses import replace
 import pytest
 
 from bk_spark.bookie.disk import Disk
-from bk_spark.bookie.logs.log_file import ALIGNMENT_BYTES, LOG_START, FileKind, LogFile, unpack_file_header
-from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, LedgerNote, RecordKind
-from bk_spark.bookie.logs.witness import WITNESS_FILE
+from bk_spark.bookie.log_files.log_file import ALIGNMENT_BYTES, LOG_START, FileKind, LogFile, unpack_file_header
+from bk_spark.bookie.log_files.record import RECORD_HEADER_BYTES, LedgerNote, RecordKind
+from bk_spark.bookie.log_files.witness import WITNESS_FILE
 from bk_spark.config import KIB
 from bk_spark.errors import StorageError
-from tests.unit.bookie.logs.log_home import KEY, LARGE, LogHome, make_batch
+from tests.unit.bookie.log_files.log_home import KEY, LARGE, LogHome, make_batch
 
 
 def is_dirty(home: LogHome) -> bool:
@@ -114,7 +114,7 @@ def test_each_directory_is_replayed_from_its_own_position_of_the_mark(wide):
 
 
 def test_records_are_padded_to_a_boundary_where_that_costs_less_than_a_hundredth(tmp_path, monkeypatch):
-    monkeypatch.setattr("bk_spark.bookie.logs.all_logs.ALIGNED_FROM_BYTES", 256 * KIB)
+    monkeypatch.setattr("bk_spark.bookie.log_files.all_log_files.ALIGNED_FROM_BYTES", 256 * KIB)
     home = LogHome(tmp_path).open()
     small = [home.add(1, one, one, size=100_000) for one in range(2)]
     large = [home.add(1, one, one, size=300_000) for one in range(2, 4)]

@@ -1,4 +1,4 @@
-"""Logs over directories, without an index: what it would say of them is kept here."""
+"""Log files over directories, without an index: what it would say of them is kept here."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import pyarrow as pa
 
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import REAL_DISK, Disk
-from bk_spark.bookie.logs.all_logs import Logs, LogsReplay
-from bk_spark.bookie.logs.log_file import LogFile
-from bk_spark.bookie.logs.mark import KnownEntryLog, LogMark, LogState
-from bk_spark.bookie.logs.record import LedgerNote
-from bk_spark.bookie.logs.replay import Damage, ReplayedRecord
-from bk_spark.bookie.logs.witness import NOTHING, Witnessed, read_witness
-from bk_spark.bookie.logs.writer import EntryLocation
+from bk_spark.bookie.log_files.all_log_files import LogFiles, LogFilesReplay
+from bk_spark.bookie.log_files.log_file import LogFile
+from bk_spark.bookie.log_files.mark import KnownEntryLog, LogMark, LogState
+from bk_spark.bookie.log_files.record import LedgerNote
+from bk_spark.bookie.log_files.replay import Damage, ReplayedRecord
+from bk_spark.bookie.log_files.witness import NOTHING, Witnessed, read_witness
+from bk_spark.bookie.log_files.writer import EntryLocation
 from bk_spark.config import BookieConfig, DigestType
 from bk_spark.entries.batch import EncodedBatch, encode, seal
 from bk_spark.entries.digest import Digester
@@ -49,7 +49,7 @@ class LogHome:
         """What the next start takes the witness to say; None for what it says."""
         self.records: list[ReplayedRecord] = []
         self.damages: list[Damage] = []
-        self.logs: Logs
+        self.logs: LogFiles
 
     def open(self) -> LogHome:
         self.directories.make(self.disk)
@@ -59,10 +59,10 @@ class LogHome:
         self.logs = replay.finish(is_limbo=self.is_limbo)
         return self
 
-    def replay(self) -> LogsReplay:
+    def replay(self) -> LogFilesReplay:
         known = list(self.known.values())
         witnessed = self.witnessed or self.told()
-        return LogsReplay(self.directories, "bookie-1", self.config, self.disk, self.mark, known, witnessed)
+        return LogFilesReplay(self.directories, "bookie-1", self.config, self.disk, self.mark, known, witnessed)
 
     def told(self) -> Witnessed:
         """What the witness says."""

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.bookie.logs.log_file import FILE_HEADER_BYTES, FILE_VERSION
-from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES
+from bk_spark.bookie.log_files.log_file import FILE_HEADER_BYTES, FILE_VERSION
+from bk_spark.bookie.log_files.record import RECORD_HEADER_BYTES
 from bk_spark.entries.crc import crc32c
 from bk_spark.errors import ConfigError, FormatVersionError
-from tests.unit.bookie.logs.log_home import LARGE, SMALL, LogHome
+from tests.unit.bookie.log_files.log_home import LARGE, SMALL, LogHome
 
 KINDS = pytest.mark.parametrize(("kind", "size"), [("journals", SMALL), ("entry_logs", LARGE)])
 

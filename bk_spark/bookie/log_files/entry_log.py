@@ -16,9 +16,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from bk_spark.bookie.logs.log_file import FileHeader, FileKind, LogDirectory, LogFile
-from bk_spark.bookie.logs.mark import KnownEntryLog, LogState
-from bk_spark.bookie.logs.writer import UNCHAINED_SEQUENCE, EntryLocation, RecordWriter, WriterSettings, end_file
+from bk_spark.bookie.log_files.log_file import FileHeader, FileKind, LogDirectory, LogFile
+from bk_spark.bookie.log_files.mark import KnownEntryLog, LogState
+from bk_spark.bookie.log_files.writer import UNCHAINED_SEQUENCE, EntryLocation, RecordWriter, WriterSettings, end_file
 from bk_spark.entries.batch import EncodedBatch
 from bk_spark.errors import CorruptionError
 
@@ -40,7 +40,7 @@ class WritableDirectories:
 
 
 class Copies:
-    """The files of copies for one purpose. Used by one thread at a time, never by the one that closes the logs."""
+    """The files of copies for one purpose. Used by one thread at a time, never by the one that closes the log files."""
 
     def __init__(self, directories: Sequence[LogDirectory], settings: WriterSettings, writable: WritableDirectories) -> None:
         self._writers = [RecordWriter(replace(one, kind=FileKind.COPIES), settings, None) for one in directories]

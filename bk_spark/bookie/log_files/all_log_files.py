@@ -4,8 +4,8 @@ The *journals* take small adds, fences, deletions and explicit LACs, in order of
 cache until a checkpoint has put it into an entry log, so a journal is read only after a crash. Each journal directory has its
 own journal, and a ledger always uses the same one. Files before the mark are deleted. See entry_log.py for *entry logs*.
 
-The sync thread appends to ``Logs``, any thread reads from it. Other threads write ``Copies`` (entry_log.py). At the start
-``LogsReplay`` reads what a former process left, and makes the ``Logs``.
+The sync thread appends to ``LogFiles``, any thread reads from it. Other threads write ``Copies`` (entry_log.py). At the start
+``LogFilesReplay`` reads what a former process left, and makes the ``LogFiles``.
 
 The *witness* (witness.py) tells a start what it has to find.
 
@@ -21,14 +21,14 @@ from pathlib import Path
 
 from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.disk import Disk
-from bk_spark.bookie.logs.entry_log import Copies, WritableDirectories, forget_sealed, settle_copies, sync_writers
-from bk_spark.bookie.logs.entry_log_files import EntryLogFiles
-from bk_spark.bookie.logs.log_file import NO_PREDECESSOR, FileKind, FilePosition, LogDirectory, LogFile, Predecessor
-from bk_spark.bookie.logs.mark import NO_MARK, KnownEntryLog, LogMark, LogState
-from bk_spark.bookie.logs.record import LedgerNote
-from bk_spark.bookie.logs.replay import Damage, LogReplay, ReplayedRecord
-from bk_spark.bookie.logs.witness import NoWitness, Witness, Witnessed
-from bk_spark.bookie.logs.writer import EntryLocation, FileIds, RecordWriter, SequenceCounter, WriterSettings
+from bk_spark.bookie.log_files.entry_log import Copies, WritableDirectories, forget_sealed, settle_copies, sync_writers
+from bk_spark.bookie.log_files.entry_log_files import EntryLogFiles
+from bk_spark.bookie.log_files.log_file import NO_PREDECESSOR, FileKind, FilePosition, LogDirectory, LogFile, Predecessor
+from bk_spark.bookie.log_files.mark import NO_MARK, KnownEntryLog, LogMark, LogState
+from bk_spark.bookie.log_files.record import LedgerNote
+from bk_spark.bookie.log_files.replay import Damage, LogReplay, ReplayedRecord
+from bk_spark.bookie.log_files.witness import NoWitness, Witness, Witnessed
+from bk_spark.bookie.log_files.writer import EntryLocation, FileIds, RecordWriter, SequenceCounter, WriterSettings
 from bk_spark.config import KIB, MAX_BATCH_BYTES, BookieConfig
 from bk_spark.entries.batch import EncodedBatch
 
@@ -37,7 +37,7 @@ ALIGNED_FROM_BYTES = 256 * KIB
 adds of 100 kB would be 2 % larger on disk, and a scan finds its way behind damage without it."""
 
 
-class Logs(EntryLogFiles):
+class LogFiles(EntryLogFiles):
     """The sync thread appends, syncs and takes marks. Any thread may read, scan and delete, and ask for ``copies``."""
 
     def __init__(
@@ -103,7 +103,7 @@ class Logs(EntryLogFiles):
         self._witness.sync()
 
     def close(self) -> None:
-        """Close all files as they are on the disk. Nobody may use the logs or their copies any more."""
+        """Close all files as they are on the disk. Nobody may use the log files or their copies any more."""
         for writer in self._writers:
             writer.close()
         for copies in self._copies.values():
@@ -172,7 +172,7 @@ class Logs(EntryLogFiles):
         return self._journals[ledger_id % len(self._journals)]
 
 
-class LogsReplay:
+class LogFilesReplay:
     """What a former process left. Read ``records`` to the end, then ``damages``, then call ``finish``."""
 
     def __init__(
@@ -227,7 +227,7 @@ class LogsReplay:
         """What ``records`` has read so far, about."""
         return sum(replay.scanned_bytes for replay in (*self._entry_logs, *self._journals))
 
-    def finish(self, *, is_limbo: bool = False) -> Logs:
+    def finish(self, *, is_limbo: bool = False) -> LogFiles:
         """Cut, seal and sync the files that were left open, and begin the witness anew.
 
         What follows from ``damages`` must be durable in the index before.
@@ -247,8 +247,8 @@ class LogsReplay:
         witness = Witness(self._disk, self._data_dir, replace(witnessed, journals=ends[0], entry_logs=ends[1]))
         return self._logs(journals, entry_logs, leftover, witness)
 
-    def frozen(self) -> Logs:
-        """Logs to read alone, in place of ``finish``: takes no space on the disk. Nobody may append to them."""
+    def frozen(self) -> LogFiles:
+        """Files to read alone, in place of ``finish``: takes no space on the disk. Nobody may append to them."""
         for replay in (*self._entry_logs, *self._journals):
             replay.sync_only()
         journal_ids, entry_log_ids = self._next_ids()
@@ -284,8 +284,8 @@ class LogsReplay:
         entry_logs: Sequence[RecordWriter],
         leftover: Sequence[LogFile],
         witness: Witness,
-    ) -> Logs:
-        return Logs(journals, entry_logs, self.sequences, self._config.direct_add_bytes, leftover, witness)
+    ) -> LogFiles:
+        return LogFiles(journals, entry_logs, self.sequences, self._config.direct_add_bytes, leftover, witness)
 
     def _entry_log_replay(self, directory: LogDirectory) -> LogReplay:
         mark = self._mark.entry_log(directory.ordinal)

@@ -7,13 +7,13 @@ from dataclasses import replace
 
 import pytest
 
-from bk_spark.bookie.logs.log_file import NO_PREDECESSOR, FileKind, unpack_file_header
-from bk_spark.bookie.logs.mark import LogState
-from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, RecordKind
+from bk_spark.bookie.log_files.log_file import NO_PREDECESSOR, FileKind, unpack_file_header
+from bk_spark.bookie.log_files.mark import LogState
+from bk_spark.bookie.log_files.record import RECORD_HEADER_BYTES, RecordKind
 from bk_spark.errors import CorruptionError, StorageError
 from tests.simulation.engines.choices import SeededChoices
 from tests.simulation.world.simulated_disk import MachineStops, SimulatedDisk
-from tests.unit.bookie.logs.log_home import KEY, LARGE, LogHome, make_batch
+from tests.unit.bookie.log_files.log_home import KEY, LARGE, LogHome, make_batch
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from bk_spark.bookie.logs.record import (
+from bk_spark.bookie.log_files.record import (
     RECORD_HEADER_BYTES,
     RECORD_VERSION,
     LedgerNote,

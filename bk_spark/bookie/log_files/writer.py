@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bk_spark.bookie.disk import AppendFile, Disk
-from bk_spark.bookie.logs.log_file import (
+from bk_spark.bookie.log_files.log_file import (
     ALIGNMENT_BYTES,
     FILE_HEADER_BYTES,
     NO_PREDECESSOR,
@@ -25,7 +25,15 @@ from bk_spark.bookie.logs.log_file import (
     Predecessor,
     pack_file_header,
 )
-from bk_spark.bookie.logs.record import RECORD_HEADER_BYTES, LedgerNote, Place, RecordKind, pack_batch, pack_mark, pack_note
+from bk_spark.bookie.log_files.record import (
+    RECORD_HEADER_BYTES,
+    LedgerNote,
+    Place,
+    RecordKind,
+    pack_batch,
+    pack_mark,
+    pack_note,
+)
 from bk_spark.config import MIB
 from bk_spark.entries.batch import EncodedBatch
 

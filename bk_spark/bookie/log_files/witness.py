@@ -1,4 +1,4 @@
-"""The witness: what must exist of a bookie's logs and index, kept outside of them.
+"""The witness: what must exist of a bookie's log files and index, kept outside of them.
 
 A log file names its predecessor, but nothing names the newest file, and no record tells that another one stood behind it.
 Without a witness the loss of the newest file, or of a durable tail, would look as if nothing had been there. The file
@@ -23,7 +23,7 @@ Later versions keep sector 0 as it is but for the version.
   old as the last of these, or as the kernel's last write of it. So if a power cut also takes bytes at the end of a newest file
   that the disk had reported as synced, they can look like a tear. Whole files do not vanish unnoticed.
 
-Only the mark bounds it: what the index has is no longer asked of the logs, for compaction deletes entry logs.
+Only the mark bounds it: what the index has is no longer asked of the log files, for compaction deletes entry logs.
 
 Ref: docs/rules.md, storage rule 15; docs/formats.md, "Witness".
 """
@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bk_spark.bookie.disk import SECTOR_BYTES, Disk
-from bk_spark.bookie.logs.log_file import LOG_START, FilePosition
+from bk_spark.bookie.log_files.log_file import LOG_START, FilePosition
 from bk_spark.entries.crc import crc32c
 from bk_spark.errors import CorruptionError, FormatVersionError
 
@@ -74,7 +74,7 @@ NOTHING = Witnessed()
 
 
 class Witness:
-    """The witness of an open bookie. The sync thread notes the logs, and any one thread at a time the index."""
+    """The witness of an open bookie. The sync thread notes the log files, and any one thread at a time the index."""
 
     def __init__(self, disk: Disk, data_dir: Path, content: Witnessed) -> None:
         """Replace the file, durably. What it said before must be dealt with durably. Raises StorageError."""
@@ -105,7 +105,7 @@ class Witness:
         self._file.sync()
 
     def sync(self) -> None:
-        """Make durable all that was noted of the logs."""
+        """Make durable all that was noted of the log files."""
         if self._is_dirty:
             self._file.sync()
             self._is_dirty = self._is_sync_due = False
@@ -143,7 +143,7 @@ class FoundWitness:
 
 
 def find_witness(disk: Disk, data_dir: Path, *, has_past: bool) -> FoundWitness:
-    """``has_past``: there are logs or an index, so there was a witness. Raises FormatVersionError, StorageError."""
+    """``has_past``: there are log files or an index, so there was a witness. Raises FormatVersionError, StorageError."""
     try:
         content = read_witness(disk, data_dir)
     except CorruptionError as damage:

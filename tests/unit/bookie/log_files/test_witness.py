@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from bk_spark.bookie.disk import REAL_DISK, SECTOR_BYTES, Disk, SlotFile
-from bk_spark.bookie.logs import witness as witness_module
-from bk_spark.bookie.logs.log_file import LOG_START, FilePosition
-from bk_spark.bookie.logs.witness import (
+from bk_spark.bookie.log_files import witness as witness_module
+from bk_spark.bookie.log_files.log_file import LOG_START, FilePosition
+from bk_spark.bookie.log_files.witness import (
     NOTHING,
     WITNESS_FILE,
     WITNESS_VERSION,
@@ -26,7 +26,7 @@ from bk_spark.bookie.logs.witness import (
 )
 from bk_spark.errors import CorruptionError, FormatVersionError, StorageError
 from tests.unit.bookie.harness import FaultyDisk
-from tests.unit.bookie.logs.log_home import LARGE, SMALL, LogHome
+from tests.unit.bookie.log_files.log_home import LARGE, SMALL, LogHome
 
 CONTENT = Witnessed((FilePosition(7, 5000), LOG_START), (FilePosition(3, 4096),), b"i" * 16, 42)
 KINDS = pytest.mark.parametrize(("kind", "size"), [("journals", SMALL), ("entry_logs", LARGE)])
