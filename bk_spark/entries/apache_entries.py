@@ -71,7 +71,7 @@ class ApacheEntries:
 
 
 def encode_apache(entries: ApacheEntries, pattern: IdPattern = DENSE) -> EncodedBatch:
-    """At least one entry, as bytes. The ids must be those of ``pattern`` from the first to the last."""
+    """A batch of Apache's entries, at least one, as bytes. The ids must be those of ``pattern`` from the first to the last."""
     confirmed = int(_confirmed(entries.entries).max())
     first, last = int(entries.entry_ids[0]), int(entries.entry_ids[-1])
     header = BatchHeader(entries.ledger_id, first, last, pattern, confirmed, 0, None)
@@ -80,7 +80,8 @@ def encode_apache(entries: ApacheEntries, pattern: IdPattern = DENSE) -> Encoded
 
 
 def apache_entries(encoded: EncodedBatch) -> ApacheEntries:
-    """The entries of any batch in one piece each. Raises CorruptionError if the bytes do not match the header."""
+    """The entries of any batch, also of our own layout, in Apache's form: each in one piece. Raises CorruptionError if the
+    bytes do not match the header."""
     header = encoded.header
     if header.digest_type is not None:
         batch = decode(encoded)
@@ -97,7 +98,7 @@ def encode_stretches(entries: ApacheEntries) -> list[EncodedBatch]:
 
 
 def own_batches(encoded: EncodedBatch, digest_type: DigestType) -> Iterator[EncodedBatch]:
-    """The same entries in batches of ``digest_type``, the ledger's; a batch that is one already stays as it is.
+    """The same entries in batches of our own layout, with ``digest_type``, the ledger's. A batch that is one stays as it is.
 
     Mostly one batch: a dense one is cut where the lengths of its entries do not add up. Raises CorruptionError for entries that
     are too short, or not those that the header names.

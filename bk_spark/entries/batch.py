@@ -66,7 +66,7 @@ class BatchHeader:
     length_before: int
     """The ledger's payload bytes before the first entry."""
     digest_type: DigestType | None
-    """None: a batch of *whole* entries. Its body has one column, with every entry as a client of Apache's sent it
+    """None: a batch of Apache's entries. Its body has one column, with every entry as a client of Apache's sent it
     (``apache_entries.py``). ``length_before`` is 0 there."""
     mixed_lac: bool = False
     """The body has a LAC for each entry."""
@@ -82,6 +82,7 @@ class BatchHeader:
 
     @property
     def is_apache(self) -> bool:
+        """Whether the batch holds Apache's entries, each in one piece, and not the columns of our own layout."""
         return self.digest_type is None
 
     @property
@@ -92,7 +93,7 @@ class BatchHeader:
     def is_followed_by(self, other: BatchHeader) -> bool:
         """Whether ``other`` holds the next ids of the same ledger and pattern, with digests of the same type.
 
-        Whole entries need no common pattern: they may have been added one by one, with gaps as striping leaves them.
+        Apache's entries need no common pattern: they may have been added one by one, with gaps as striping leaves them.
         """
         if self.is_apache:
             gap = other.first_entry_id - self.last_entry_id

@@ -63,7 +63,7 @@ class LimboRepairStatus(TaskStatus):
 
 
 class LimboRepair(BackgroundTask[LimboRepairStatus]):
-    """Phase two of one bookie. ``round`` tries every ledger once; the thread repeats it until limbo is over."""
+    """Brings a bookie's ledgers out of limbo. ``round`` tries every ledger once; the thread repeats it until limbo is over."""
 
     def __init__(self, bookie: Bookie, repair: LedgerRepair, clocks: Clocks = SYSTEM_CLOCKS) -> None:
         super().__init__("limbo repair", LimboRepairStatus(), stop_s=STOP_S)

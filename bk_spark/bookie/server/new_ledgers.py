@@ -133,7 +133,7 @@ class NewLedgers:
         try:
             return await asyncio.wait_for(asyncio.shield(self._due), LOOK_TIMEOUT_S)
         except TimeoutError:
-            self._stop_checking(f"no answer in {LOOK_TIMEOUT_S:g} s")
+            self._pause_checks(f"no answer in {LOOK_TIMEOUT_S:g} s")
             return 0
 
     async def _next_look(self) -> int:
@@ -142,7 +142,7 @@ class NewLedgers:
             try:
                 self._below = await asyncio.get_running_loop().run_in_executor(self._looker, self._ask, highest)
             except Exception as problem:
-                self._stop_checking(str(problem) or type(problem).__name__)
+                self._pause_checks(str(problem) or type(problem).__name__)
                 return 0
             return self._below
 
@@ -150,7 +150,8 @@ class NewLedgers:
         seen = self._ids.next_ledger_id_from(self._below)
         return seen if highest < seen else self._ids.next_ledger_id()
 
-    def _stop_checking(self, problem: str) -> None:
+    def _pause_checks(self, problem: str) -> None:
+        """For UNCHECKED_S no request waits for a look: an id near the known counter counts as given out."""
         if self._is_unchecked:
             return  # one of many that waited for the same answer
         self._unchecked_until_s = asyncio.get_running_loop().time() + UNCHECKED_S

@@ -96,6 +96,8 @@ class LockedIndex:
 
 @dataclass(frozen=True, slots=True)
 class SharedStorage:
+    """What the sync thread, the checkpoint's and the readers work on."""
+
     index: LockedIndex
     log_files: LogFiles
     layers: CacheLayers

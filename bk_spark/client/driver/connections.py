@@ -123,7 +123,7 @@ class BookieConnection:
         self._channel_address: BookieAddress | None = None
         self._connecting = asyncio.Lock()
         self._may_have_moved = False
-        """Whether another bookie gave the last answer."""
+        """Whether another bookie gave the last answer: this one may be registered at another address by now."""
         self._looked_s = -LOOK_AGAIN_S
         self._outgoing: asyncio.Queue[QueuedAdd] = asyncio.Queue()
         self._waiting: dict[int, QueuedAdd] = {}
@@ -264,6 +264,7 @@ class BookieConnection:
         return connection
 
     def _expect_another_address(self) -> None:
+        """Another bookie answered a small add: before the next connection the address is looked up, after a pause."""
         self._may_have_moved = True
 
     def _use(self, address: BookieAddress) -> None:

@@ -103,6 +103,8 @@ class Striping:
 
 @dataclass(slots=True)
 class StripeRead:
+    """The read of one stripe: how far it has come, and its requests under way."""
+
     slot: int
     residues: frozenset[int]
     position: int

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from bk_spark.datasource.read.batch_limits import Admitted, Limits, StoredSizes, admitted
 from bk_spark.datasource.read.followed_log import CursorPublisher, FollowedLog
-from bk_spark.datasource.read.micro_batch import BatchPlanner, BatchPortion
+from bk_spark.datasource.read.micro_batch import BatchPlanner, MicroBatchPortion
 from bk_spark.datasource.read.read_task import Reading
 from bk_spark.datasource.read.tail import LogTail, StreamThreads
 from bk_spark.errors import ConfigError, LogReplacedError
@@ -70,7 +70,7 @@ class LogStream:
         is_empty = found.end == start and not found.is_cut  # all that lies between was truncated, or is of other lanes
         return replace(found, end=end, is_nothing=False) if is_empty else found
 
-    def portions(self, first: StreamPosition, last: StreamPosition, logs: int = 1) -> list[BatchPortion]:
+    def portions(self, first: StreamPosition, last: StreamPosition, logs: int = 1) -> list[MicroBatchPortion]:
         """The portions of a batch, the same for the same positions. ``logs`` share ``minPartitions``.
 
         Raises DataLossError, LogReplacedError, SchemaMismatchError, ConfigError, NoSuchLogError.

@@ -38,8 +38,8 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class BatchPortion:
-    """The entries that one task reads, and the place of each ledger in the log, in case the ledger is gone."""
+class MicroBatchPortion:
+    """What one task reads of a micro-batch, and the place of each ledger in the log, in case the ledger is gone."""
 
     stretches: tuple[Stretch, ...]
     places: Mapping[int, tuple[int, int | None]]
@@ -56,7 +56,7 @@ class BatchPlanner:
         self._columns = _columns(reading)
         self._checked: set[int] = set()
 
-    def portions(self, start: StreamPosition, end: StreamPosition, logs: int = 1) -> list[BatchPortion]:
+    def portions(self, start: StreamPosition, end: StreamPosition, logs: int = 1) -> list[MicroBatchPortion]:
         """The portions between two positions, in stream order. ``logs`` share ``minPartitions``.
 
         Raises DataLossError, LogReplacedError, SchemaMismatchError, ConfigError.
@@ -76,7 +76,9 @@ class BatchPlanner:
         places = {placed.ledger_id: (placed.version, placed.end_row) for placed in placed_stretches}
         sources = self._sources(placed_stretches)
         return [
-            BatchPortion(portion, {stretch.ledger_id: places[stretch.ledger_id] for stretch in portion}, sources.only(portion))
+            MicroBatchPortion(
+                portion, {stretch.ledger_id: places[stretch.ledger_id] for stretch in portion}, sources.only(portion)
+            )
             for portion in planned
         ]
 
@@ -118,7 +120,7 @@ class BatchPlanner:
         self._checked.add(placed.schema_id)
 
 
-def read_portion(portion: BatchPortion, reading: Reading, name: str, uid: str) -> Iterator[pa.RecordBatch]:
+def read_portion(portion: MicroBatchPortion, reading: Reading, name: str, uid: str) -> Iterator[pa.RecordBatch]:
     """The rows of one portion, in stream order.
 
     A ledger that is gone is an error, except where truncation removed its rows and ``failOnDataLoss`` is false.

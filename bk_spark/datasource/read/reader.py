@@ -37,7 +37,7 @@ from bk_spark.log.stream.positions import StreamPosition, parse_position
 
 @dataclass(frozen=True, slots=True)
 class LogPortion:
-    """The entries of one log that one task reads."""
+    """What one task reads of one log in a batch query."""
 
     uid: str
     stretches: tuple[Stretch, ...]

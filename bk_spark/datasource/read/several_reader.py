@@ -19,7 +19,7 @@ from bk_spark.datasource.plain_errors import plain_errors
 from bk_spark.datasource.read.batch_limits import Admitted, Limits, default_limit
 from bk_spark.datasource.read.loaded_log import Stored
 from bk_spark.datasource.read.log_streams import DELETED, LogStreams
-from bk_spark.datasource.read.micro_batch import BatchPortion, read_portion
+from bk_spark.datasource.read.micro_batch import MicroBatchPortion, read_portion
 from bk_spark.datasource.read.read_task import Reading
 from bk_spark.datasource.read.several_offset import BatchRange, InLog, SeveralOffset, several_offset
 from bk_spark.datasource.read.shares import in_turn, share_out
@@ -30,11 +30,11 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class PortionOfLog:
-    """The entries of one log that one task reads."""
+class PortionWithLog:
+    """What one task reads of a micro-batch, and the uid of its log, one of several."""
 
     uid: str
-    portion: BatchPortion
+    portion: MicroBatchPortion
 
 
 class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -88,7 +88,7 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         ranges = list(self._given(end).ranges_from(self._given(start)))
         return [
-            InputPartition(PortionOfLog(one.uid, portion)) for one in ranges for portion in self._portions(one, len(ranges))
+            InputPartition(PortionWithLog(one.uid, portion)) for one in ranges for portion in self._portions(one, len(ranges))
         ]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -161,7 +161,7 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_first = order[0] if order else self._last_first
         return ends
 
-    def _portions(self, one: BatchRange, logs: int) -> list[BatchPortion]:
+    def _portions(self, one: BatchRange, logs: int) -> list[MicroBatchPortion]:
         """None of a log that is gone, with a warning. Raises LogGoneError."""
         try:
             return self._logs.stream(one.uid, one.name).portions(one.first, one.last, logs)
@@ -170,7 +170,7 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 return []
         return self._logs.stream(one.uid, one.name).portions(one.first, one.last, logs)
 
-    def _rows(self, given: PortionOfLog) -> Iterator[pa.RecordBatch]:
+    def _rows(self, given: PortionWithLog) -> Iterator[pa.RecordBatch]:
         name = given.portion.sources.log
         try:
             yield from read_portion(given.portion, self._reading, name, given.uid)

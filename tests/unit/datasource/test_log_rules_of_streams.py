@@ -24,7 +24,7 @@ from bk_spark.datasource.read import batch_limits, micro_batch
 from bk_spark.datasource.read.batch_limits import Limits, admitted
 from bk_spark.datasource.read.followed_log import CursorPublisher, FollowedLog
 from bk_spark.datasource.read.log_stream import LogStream
-from bk_spark.datasource.read.micro_batch import BatchPortion, read_portion
+from bk_spark.datasource.read.micro_batch import MicroBatchPortion, read_portion
 from bk_spark.datasource.read.read_task import Sources
 from bk_spark.datasource.read.stream_reader import StreamReader
 from bk_spark.datasource.read.tail import LogTail, StreamThreads
@@ -218,7 +218,7 @@ def _read(scene: Scene, ledger: CommittedLedger) -> list[pa.RecordBatch]:
     options = SimpleNamespace(fail_on_data_loss=False, metadata="memory://", client=None)
     reading: Any = SimpleNamespace(options=options, batches=batches)
     stretch = Stretch(ledger.ledger_id, 0, ledger.last_entry_id, ledger.length)
-    portion = BatchPortion((stretch,), {ledger.ledger_id: (1, ledger.rows)}, Sources(LOG))
+    portion = MicroBatchPortion((stretch,), {ledger.ledger_id: (1, ledger.rows)}, Sources(LOG))
     with patched.object(micro_batch, "connect", lambda *given: SimpleNamespace(logs=scene.logs)):
         return list(read_portion(portion, reading, LOG, scene.logs.names.uid(LOG)))
 
