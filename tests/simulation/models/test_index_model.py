@@ -93,9 +93,9 @@ class Run:
             stale = replace(moves[0][0], location=EntryLocation(old, 1, 200))
             moves[0] = (stale, moves[0][1])
         self.both("move", moves, [log(new, directory=1)], old)
-        if self.model.logs[old][1] is LogState.DEAD:
+        if self.model.entry_logs[old][1] is LogState.DEAD:
             self.index.forget_log(old)
-            del self.model.logs[old]
+            del self.model.entry_logs[old]
         self.model.mark = replace(self.model.mark, next_entry_log_id=max(self.model.mark.next_entry_log_id, new + 1))
 
     def remove(self, count) -> None:

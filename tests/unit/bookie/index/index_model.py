@@ -58,17 +58,17 @@ class IndexModel:
         self._add_files(files)
         for change in changes:
             self._apply(change)
-        self.mark = replace(mark, next_entry_log_id=max([mark.next_entry_log_id, *(one + 1 for one in self.logs)]))
+        self.mark = replace(mark, next_entry_log_id=max([mark.next_entry_log_id, *(one + 1 for one in self.entry_logs)]))
 
     def move(self, moves: Sequence[tuple[StoredBatch, EntryLocation]], files: Sequence[LogFile], emptied: int) -> bool:
         self._add_files(files)
         for old, place in moves:
             if self.batches.get(_key(old)) == old:
                 self.batches[_key(old)] = replace(old, location=place)
-        if emptied not in self.logs or self.logs[emptied][1] is LogState.OPEN or self.live_bytes(emptied):
+        if emptied not in self.entry_logs or self.entry_logs[emptied][1] is LogState.OPEN or self.live_bytes(emptied):
             return False
-        directory, _, size = self.logs[emptied]
-        self.logs[emptied] = (directory, LogState.DEAD, size)
+        directory, _, size = self.entry_logs[emptied]
+        self.entry_logs[emptied] = (directory, LogState.DEAD, size)
         return True
 
     def remove_batches(self, batches: Sequence[StoredBatch]) -> None:
@@ -96,9 +96,9 @@ class IndexModel:
 
     def _add_files(self, files: Sequence[LogFile]) -> None:
         for file in files:
-            before = self.logs[file.file_id][1] if file.file_id in self.logs else LogState.OPEN
+            before = self.entry_logs[file.file_id][1] if file.file_id in self.entry_logs else LogState.OPEN
             state = max(before, LogState.SEALED if file.is_sealed else LogState.OPEN)
-            self.logs[file.file_id] = (file.directory, state, file.size_bytes)
+            self.entry_logs[file.file_id] = (file.directory, state, file.size_bytes)
 
     # --- answers
 
@@ -122,7 +122,7 @@ class IndexModel:
             assert look_up(index, ledger_id, entry_id) == self.newest(ledger_id, entry_id)
             index.verify_entry(ledger_id, entry_id)
         found = [(one.file_id, (one.directory, one.state, one.total_bytes), one.live_bytes) for one in index.entry_logs()]
-        assert found == [(file_id, values, self.live_bytes(file_id)) for file_id, values in sorted(self.logs.items())]
+        assert found == [(file_id, values, self.live_bytes(file_id)) for file_id, values in sorted(self.entry_logs.items())]
         assert sum(index.check(True)) >= len(self.batches)
 
     def _check_ledger(self, index, ledger_id: int) -> None:
@@ -146,7 +146,7 @@ class Answers:
         self._right = dict(model.batches)
         self._newest = {question: model.newest(*question) for question in entry_ids}
         self._ledger_ids = list(ledger_ids)
-        self._logs = [(file_id, values[1], model.live_bytes(file_id)) for file_id, values in sorted(model.logs.items())]
+        self._logs = [(file_id, values[1], model.live_bytes(file_id)) for file_id, values in sorted(model.entry_logs.items())]
 
     def accept(self, batches: Iterable[StoredBatch]) -> None:
         """These may be there, too."""
