@@ -104,6 +104,10 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
         self._waiting_adds = waiting_adds
         self._loop = asyncio.get_running_loop()
         self._calls: dict[asyncio.Task[Any], _Call] = {}
+        self._opened = asyncio.Event()
+        """Set when a call opens."""
+        self._turned_s = 0.0
+        """When the event loop was last seen to take turns."""
         self.reply_bytes = 0
         """Bytes of untaken replies."""
         self._untaken: Counter[str] = Counter()
@@ -142,21 +146,27 @@ class OpenCalls(grpc.aio.ServerInterceptor):  # type: ignore[misc]
                 return grpc.stream_stream_rpc_method_handler(self._refuse)
             await self._end(stalled)
         call = self._calls[task] = _Call(task, handler.request_streaming, self.now_s())
+        if not self._opened.is_set():
+            self._turned_s = self._loop.time()
+            self._opened.set()
         task.add_done_callback(self._forget)
         return self._watched(handler, call)
 
     async def watch(self) -> None:
-        """Check memory, and end calls that stand still, until cancelled."""
+        """Check memory, and end calls that stand still, until cancelled. Without open calls there is nothing to end."""
         while True:
-            began_s = self._loop.time()
+            await self._opened.wait()
             await asyncio.sleep(LOOK_S)
-            self._stood_s += max(0.0, self._loop.time() - began_s - 2 * LOOK_S)
+            self._stood_s += max(0.0, self._loop.time() - self._turned_s - 2 * LOOK_S)
             try:
                 await self._look()
             except OSError as problem:  # for example if no more files can be opened
                 self._tell(f"the calls that are open could not be looked after: {problem}")
+            self._turned_s = self._loop.time()
 
     async def _look(self) -> None:
+        if not self._calls:
+            self._opened.clear()
         self._wake()
         await self._end([call for call in self._stalled(REQUEST_TIMEOUT_S) if not call.is_stream])
         await self._end_untaken()

@@ -121,6 +121,8 @@ class ApacheListener:
         self._bounds = bounds
         self._loop = asyncio.get_running_loop()
         self._clients: dict[Connection, _Client] = {}
+        self._begun = asyncio.Event()
+        """Set when a connection begins."""
         self._server: asyncio.Server | None = None
         self._watching: asyncio.Task[None] | None = None
 
@@ -161,6 +163,7 @@ class ApacheListener:
             self._audit.refused(CONNECTIONS, connection.who())
             return False
         self._clients[connection] = _Client(connection, self._readers, is_trusted=self._security.trusts_all)
+        self._begun.set()
         return True
 
     def filled(self, connection: Connection, *, is_full: bool) -> None:
@@ -240,7 +243,9 @@ class ApacheListener:
     # Limits.
 
     async def _watch(self) -> None:
+        """Look at the connections while there are any."""
         while True:
+            await self._begun.wait()
             await asyncio.sleep(LOOK_S)
             try:
                 await self._look()
@@ -248,6 +253,8 @@ class ApacheListener:
                 logger.warning("the connections of Apache's clients could not be looked after: %s", problem)
 
     async def _look(self) -> None:
+        if not self._clients:
+            self._begun.clear()
         now_s = self._loop.time()
         standing = [(client.stands_still_s(now_s), client) for client in self._clients.values()]
         standing.sort(key=lambda one: one[0], reverse=True)
