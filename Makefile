@@ -57,7 +57,9 @@ export PYTHONDONTWRITEBYTECODE :=
 
 JOBS ?= 3
 PYTEST := $(RUN) -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
-QUICK_JVM := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:SharedArchiveFile=$(abspath $(VENV)/spark.jsa) -Xlog:disable"
+ARCHIVE := -XX:SharedArchiveFile=$(abspath $(VENV))
+QUICK_JVM := JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC $(ARCHIVE)/zookeeper.jsa -Xlog:disable" \
+  SPARK_SUBMIT_OPTS="$(ARCHIVE)/spark.jsa"
 SEEDS ?= 20000
 WHOLE ?= 2000
 DUELS ?= 5000
@@ -83,8 +85,8 @@ check: $(VENV)/test-installed
 	$(MAKE) --jobs=2 --output-sync=target lint compiled
 	$(PYTEST) tests/unit tests/scenarios $(PYTEST_ARGS)
 
-# Most of a test with Spark are processes that start: a JVM compiles quickly, not well, and maps its classes from an archive, and
-# Spark's Python processes find pyspark compiled.
+# Most of a test with servers or Spark are processes that start: a JVM compiles quickly, not well, and maps its classes from an
+# archive, which spark.jsa stands for, and Spark's Python processes find pyspark compiled.
 test: check-java $(VENV)/test-installed
 	$(MAKE) --jobs=2 --output-sync=target lint compiled $(VENV)/spark.jsa $(VENV)/byte-code
 	$(QUICK_JVM) $(PYTEST) $(PYTEST_ARGS)
@@ -205,7 +207,7 @@ $(VENV)/test-installed: $(VENV)/made setup.cfg pyproject.toml
 	@touch $@
 
 $(VENV)/spark.jsa: $(VENV)/test-installed | check-java $(VENV)/byte-code
-	$(RUN) -m tests.spark.class_archive $@
+	$(RUN) -m tests.class_archives $(VENV)
 
 $(VENV)/byte-code: $(VENV)/test-installed
 	$(RUN) -m tests.spark.byte_code $@
