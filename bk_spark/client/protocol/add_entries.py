@@ -32,15 +32,13 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
-import pyarrow as pa
-
 from bk_spark.client.protocol import state_machine as sm
+from bk_spark.client.protocol.append_batches import AppendBatches
 from bk_spark.client.protocol.force_adds import ForceAdds
 from bk_spark.client.protocol.last_add_confirmed import ExplicitLac
 from bk_spark.client.protocol.limits import AddLimits
 from bk_spark.client.protocol.pending_adds import (
     OWED_PATIENCE_MS,
-    HeldAppends,
     KnownGaps,
     PendingAdds,
     PendingBatch,
@@ -48,9 +46,7 @@ from bk_spark.client.protocol.pending_adds import (
 )
 from bk_spark.client.protocol.update_metadata import CloseLedger, UpdateMetadata
 from bk_spark.client.protocol.writer_ensemble import WriterEnsemble
-from bk_spark.entries.batch import NO_ENTRY, EncodedBatch, EntryBatch, encode, seal
-from bk_spark.entries.body_draft import BodyDraft
-from bk_spark.entries.digest import Digester
+from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import (
     AddQuorumTimeoutError,
     BookKeeperError,
@@ -75,23 +71,21 @@ class AddEntries(sm.StateMachine):
         numbers: Iterator[int] | None = None,
     ) -> None:
         super().__init__()
-        self.last_add_pushed = NO_ENTRY
         self.last_add_confirmed = NO_ENTRY
         self.length = 0
         """Confirmed payload bytes."""
         self.error: BookKeeperError | None = None
         """Why this writer accepts no more entries; None while it does."""
         self._limits = limits
-        self._digester = Digester(metadata.digest_type, metadata.password)
         self._frozen_lac: int | None = None
         """The LAC that all entries of a recovery carry."""
-        self._length_pushed = self._length_acked = 0
+        self._length_acked = 0
         self._last_acked = NO_ENTRY
         self._numbers = itertools.count(1) if numbers is None else numbers
         self._explicit_lac = ExplicitLac(metadata, limits.explicit_lac_ms, self._numbers)
         self._ensemble = WriterEnsemble(metadata, version, limits, self._numbers)
+        self._batches = AppendBatches(metadata)
         self._pending = PendingAdds()
-        self._held = HeldAppends()
         self._flushes: list[tuple[int, object]] = []
         """Forces without deferred sync: the entry that each waits for, and its token."""
         self._forces = ForceAdds(metadata, NO_ENTRY) if deferred_sync else None
@@ -116,14 +110,20 @@ class AddEntries(sm.StateMachine):
         """
         writer = cls(metadata, version=-1, limits=limits, numbers=numbers)
         writer._frozen_lac = writer._last_acked = last_add_confirmed
-        writer.last_add_pushed = writer.last_add_confirmed = last_add_confirmed
-        writer.length = writer._length_pushed = writer._length_acked = length
+        writer.last_add_confirmed = last_add_confirmed
+        writer.length = writer._length_acked = length
+        writer._batches = AppendBatches(metadata, last_add_confirmed, length)
         writer._ensemble.is_local = True
         return writer
 
     @property
     def metadata(self) -> LedgerMetadata:
         return self._ensemble.metadata
+
+    @property
+    def last_add_pushed(self) -> int:
+        """The last entry that was given an id and sent."""
+        return self._batches.last
 
     @property
     def lacking(self) -> frozenset[str]:
@@ -176,49 +176,23 @@ class AddEntries(sm.StateMachine):
         refusal = self.error or self._duplicate(event)
         if refusal is not None:
             self._commands += [sm.Reject(event.token, refusal), sm.Release(event.token)]
-        elif event.first_entry_id is not None and event.first_entry_id > self.last_add_pushed + 1:
-            self._held.hold(event)
-        else:
-            self._push([event], now_ms)
-            while followers := self._held.take(self.last_add_pushed + 1):
-                self._push(followers, now_ms)
+            return
+        for appends in self._batches.take(event):
+            self._push(appends, now_ms)
 
     def _duplicate(self, event: sm.Append) -> BookKeeperError | None:
-        if event.first_entry_id is None:
-            return None
-        taken = event.first_entry_id if event.first_entry_id <= self.last_add_pushed else self._held.overlap(event)
+        taken = self._batches.duplicate(event)
         return None if taken is None else DuplicateEntryError(self.metadata.ledger_id, taken)
 
     def _push(self, appends: list[sm.Append], now_ms: int) -> None:
         """Send consecutive appends as one batch."""
-        counts = (len(append.payloads) for append in appends[:-1])
-        firsts = itertools.accumulate(counts, initial=self.last_add_pushed + 1)
-        tokens = tuple(zip((append.token for append in appends), firsts, strict=True))
         lac = self.last_add_confirmed if self._frozen_lac is None else self._frozen_lac
-        sealed = seal(
-            self._digester,
-            self.metadata.ledger_id,
-            self.last_add_pushed + 1,
-            pa.concat_arrays([append.payloads for append in appends]) if len(appends) > 1 else appends[0].payloads,
-            length_before=self._length_pushed,
-            last_add_confirmed=lac,
-        )
-        draft = appends[0].draft if len(appends) == 1 else None
-        first, last = int(sealed.entry_ids[0]), int(sealed.entry_ids[-1])
-        batch = PendingBatch(first, last, int(sealed.lengths[-1]), tokens, now_ms, self._encoded_for_slots(sealed, draft))
-        self.last_add_pushed, self._length_pushed = batch.last, batch.length
+        batch = self._batches.seal(appends, lac, now_ms)
         self._explicit_lac.carried(lac if self._forces is None else NO_ENTRY, now_ms)
         self._pending.add(batch)
         for slot in range(self.metadata.ensemble_size):
             if slot not in self._ensemble.failed:
                 self._send(batch, slot, now_ms)
-
-    def _encoded_for_slots(self, sealed: EntryBatch, draft: BodyDraft | None) -> tuple[EncodedBatch | None, ...]:
-        """What each slot is sent: without striping all get the same batch, which is encoded once."""
-        size, digest_type = self.metadata.ensemble_size, self.metadata.digest_type
-        if size == self.metadata.write_quorum:
-            return (encode(sealed, digest_type, draft=draft),) * size
-        return tuple(encode(sealed, digest_type, self.metadata.slot_pattern(slot)) for slot in range(size))
 
     def _send(self, batch: PendingBatch, slot: int, now_ms: int) -> None:
         encoded = batch.encoded[slot]
@@ -385,7 +359,7 @@ class AddEntries(sm.StateMachine):
         self._pending.unconfirmed.clear()
         self._flushes.clear()
         self._commands += [sm.Reject(token, error) for token in rejected]
-        for append in self._held.take_all():
+        for append in self._batches.take_held():
             self._commands += [sm.Reject(append.token, error), sm.Release(append.token)]
         if self._forces is not None:
             self._forced(self._forces.fail(error))

@@ -1,4 +1,4 @@
-"""A writer's batches from append to the last answer of a bookie, and appends that wait for lower entry ids.
+"""A writer's batches, until the last answer of a bookie.
 
 ``PendingAdds`` keeps two lists in the order of entry ids: batches that are not *confirmed*, and batches that are not *settled*,
 because a bookie still owes an answer for them. A slow bookie keeps batches unsettled long after they are confirmed. They hold
@@ -6,31 +6,19 @@ their bytes, so they stay in the writer's window.
 
 ``KnownGaps`` keeps the bookies that are named for confirmed entries that they did not take, until the ledger is marked.
 
-``HeldAppends`` keeps appends whose entry ids the application chose, while entries before them are missing.
-
-Worked example: entries up to 4 came; 6–7 is held, 5 goes through and takes 6–7 with it; then 7 is a duplicate.
-
-A filled gap may free a whole window of single entries. They go out in few large batches, because one request for each would
-keep healthy bookies busy beyond the add timeout.
-
-Ref: docs/rules.md, protocol rules 29 and 63.
+Ref: docs/rules.md, protocol rule 63.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
 from collections import OrderedDict, deque
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 
 from bk_spark.client.protocol import state_machine as sm
-from bk_spark.config import MAX_BATCH_ENTRIES, MIB
 from bk_spark.entries.batch import EncodedBatch
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.quorum import write_set
-
-RUN_BYTES = 1 * MIB
-"""Payload bytes of held appends that go out as one batch: larger ones gain nothing measurable."""
 
 OWED_PATIENCE_MS = 1_000
 """So long a writer or a recovery that ends waits for answers about confirmed entries. A bookie that is well takes milliseconds.
@@ -244,55 +232,3 @@ class KnownGaps:
         if self._under_way or not self._due_ms:
             return None
         return max(self._retry_ms, min(self._due_ms.values()))
-
-
-class HeldAppends:
-    """Appends beyond a gap. They count in the writer's window, which bounds them."""
-
-    def __init__(self) -> None:
-        self._held: dict[int, sm.Append] = {}
-        """By their first entry id."""
-        self._firsts: list[int] = []
-        """The keys of ``_held``, ascending."""
-
-    def hold(self, append: sm.Append) -> None:
-        """Keep an append that overlaps no held one."""
-        self._held[_first(append)] = append
-        insort(self._firsts, _first(append))
-
-    def overlap(self, append: sm.Append) -> int | None:
-        """The lowest id of ``append`` that is already held; None if there is none."""
-        first = _first(append)
-        after = bisect_right(self._firsts, first)
-        if after > 0 and first <= _last(self._held[self._firsts[after - 1]]):
-            return first
-        return self._firsts[after] if after < len(self._firsts) and self._firsts[after] <= _last(append) else None
-
-    def take(self, entry_id: int) -> list[sm.Append]:
-        """Take the appends for one batch that starts at ``entry_id``, without a gap; none if that entry is not held."""
-        run: list[sm.Append] = []
-        count = nbytes = 0
-        while (append := self._held.get(entry_id + count)) is not None:
-            count, nbytes = count + len(append.payloads), nbytes + append.payloads.nbytes
-            if run and (count > MAX_BATCH_ENTRIES or nbytes > RUN_BYTES):
-                break
-            run.append(append)
-        for append in run:
-            del self._held[_first(append)]
-        del self._firsts[: len(run)]
-        return run
-
-    def take_all(self) -> list[sm.Append]:
-        """Take all, ascending by id: they will never be sent."""
-        held, firsts = self._held, self._firsts
-        self._held, self._firsts = {}, []
-        return [held[first] for first in firsts]
-
-
-def _first(append: sm.Append) -> int:
-    assert append.first_entry_id is not None
-    return append.first_entry_id
-
-
-def _last(append: sm.Append) -> int:
-    return _first(append) + len(append.payloads) - 1

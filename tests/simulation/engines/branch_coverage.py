@@ -12,6 +12,7 @@ from tests.checkout import ROOT
 
 STATE_MACHINES = (
     "add_entries",
+    "append_batches",
     "asking",
     "force_adds",
     "last_add_confirmed",

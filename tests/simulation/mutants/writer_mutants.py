@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from bk_spark.client.protocol import add_entries, update_metadata, writer_ensemble
+from bk_spark.client.protocol import append_batches, update_metadata, writer_ensemble
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.last_add_confirmed import ExplicitLac
 from bk_spark.client.protocol.pending_adds import KnownGaps, PendingAdds, has_ack_quorum
@@ -49,7 +49,7 @@ def new_fragment_starts_behind_what_was_pushed() -> Any:
 def close_at_what_was_pushed() -> Any:
     def begin(self: Any) -> None:
         confirmed, length = self.last_add_confirmed, self.length
-        self.last_add_confirmed, self.length = self.last_add_pushed, self._length_pushed
+        self.last_add_confirmed, self.length = self._batches.last, self._batches.length
         original(self)
         self.last_add_confirmed, self.length = confirmed, length
 
@@ -112,7 +112,7 @@ def adds_carry_what_was_pushed_as_lac() -> Any:
     def seal(digester: Any, ledger_id: int, first: int, payloads: Any, **given: Any) -> Any:
         return entry.seal(digester, ledger_id, first, payloads, **{**given, "last_add_confirmed": first - 1})
 
-    return patch.object(add_entries, "seal", seal)
+    return patch.object(append_batches, "seal", seal)
 
 
 def nothing_is_resent_to_new_bookies() -> Any:

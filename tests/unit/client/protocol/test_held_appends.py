@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from bk_spark.client.protocol.pending_adds import RUN_BYTES
+from bk_spark.client.protocol.append_batches import RUN_BYTES
 from bk_spark.client.protocol.state_machine import Append, CloseRequested, Confirm, SendAdd
 from bk_spark.config import MAX_BATCH_ENTRIES
 from bk_spark.errors import DuplicateEntryError, LedgerClosedError
