@@ -21,7 +21,8 @@ Rules, with their numbers in docs/rules.md, "Protocol":
 A recovery writes back through the same state machine (``for_recovery``): fenced bookies accept its adds, its ensemble changes
 stay local, and all its entries carry the LAC that recovery started from.
 
-States: open → failed → closing → closed. Any step but the last may be skipped.
+The writer's whole life is one table, ``writer/writer_states.py``: its states, and what may happen in each. The state alone says
+whether it may append, confirm, change the ensemble, fail or close. The other parts of a writer are in ``writer/``, too.
 
 Ref: the BookKeeper protocol, "Writing to ledgers", "Changing ensembles", "Closing a ledger as a writer".
 """
@@ -33,24 +34,29 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from bk_spark.client.protocol import state_machine as sm
-from bk_spark.client.protocol.append_batches import AppendBatches
 from bk_spark.client.protocol.force_adds import ForceAdds
 from bk_spark.client.protocol.last_add_confirmed import ExplicitLac
 from bk_spark.client.protocol.limits import AddLimits
-from bk_spark.client.protocol.pending_adds import (
-    OWED_PATIENCE_MS,
-    KnownGaps,
-    PendingAdds,
-    PendingBatch,
-    has_ack_quorum,
+from bk_spark.client.protocol.pending_adds import KnownGaps, PendingAdds, PendingBatch, has_ack_quorum
+from bk_spark.client.protocol.writer.append_batches import AppendBatches
+from bk_spark.client.protocol.writer.writer_close import WriterClose
+from bk_spark.client.protocol.writer.writer_ensemble import WriterEnsemble
+from bk_spark.client.protocol.writer.writer_states import (
+    AWAIT_CHANGE,
+    MAY_APPEND,
+    MAY_CHANGE,
+    MAY_CLOSE,
+    MAY_CONFIRM,
+    MAY_END,
+    MAY_FAIL,
+    Life,
+    Step,
+    state_after,
 )
-from bk_spark.client.protocol.update_metadata import CloseLedger, UpdateMetadata
-from bk_spark.client.protocol.writer_ensemble import WriterEnsemble
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import (
     AddQuorumTimeoutError,
     BookKeeperError,
-    DuplicateEntryError,
     LedgerClosedError,
     LedgerFencedError,
 )
@@ -76,6 +82,7 @@ class AddEntries(sm.StateMachine):
         """Confirmed payload bytes."""
         self.error: BookKeeperError | None = None
         """Why this writer accepts no more entries; None while it does."""
+        self._state = Life.WRITING
         self._limits = limits
         self._frozen_lac: int | None = None
         """The LAC that all entries of a recovery carry."""
@@ -91,13 +98,7 @@ class AddEntries(sm.StateMachine):
         self._forces = ForceAdds(metadata, NO_ENTRY) if deferred_sync else None
         self._ensemble.may_change = not deferred_sync
         self._gaps = KnownGaps()
-        self._close_requested = False
-        self._closing: UpdateMetadata | None = None
-        self._owed: dict[int, str] = {}
-        """Of a close: the requests that bookies have not answered, with entries that are confirmed."""
-        self._owed_until_ms = 0
-        self._is_reporting = False
-        """Whether the close has ended but for the marks of the gaps."""
+        self._closing = WriterClose(self._ensemble, self._gaps)
 
     @classmethod
     def for_recovery(
@@ -154,8 +155,8 @@ class AddEntries(sm.StateMachine):
         self._report_gaps(now_ms)
 
     def deadline_ms(self) -> int | None:
-        if self.error is not None:
-            return None if self._is_recovery else self._report_due_ms()
+        if self._state not in MAY_APPEND:
+            return self._ending_due_ms()
         limits, request = self._limits, self._pending.oldest_request()
         times = [self._ensemble.retry_ms, self._explicit_lac_due_ms()]
         times.append(self._ensemble.silence_due_ms(request.sent_ms + limits.add_timeout_ms) if request is not None else None)
@@ -165,6 +166,9 @@ class AddEntries(sm.StateMachine):
         times.append(self._forces.deadline_ms(limits.add_timeout_ms) if self._forces is not None else None)
         return min((time for time in times if time is not None), default=None)
 
+    def _step(self, step: Step) -> None:
+        self._state = state_after(self._state, step)
+
     # --- adding
 
     @property
@@ -173,16 +177,14 @@ class AddEntries(sm.StateMachine):
 
     def _append(self, event: sm.Append, now_ms: int) -> None:
         """Send an append and those that waited for it. A duplicate is rejected, and the writer goes on."""
-        refusal = self.error or self._duplicate(event)
+        refusal = self._batches.duplicate(event) if self._state in MAY_APPEND else self.error
         if refusal is not None:
             self._commands += [sm.Reject(event.token, refusal), sm.Release(event.token)]
             return
-        for appends in self._batches.take(event):
+        appends = self._batches.take(event)
+        while appends:
             self._push(appends, now_ms)
-
-    def _duplicate(self, event: sm.Append) -> BookKeeperError | None:
-        taken = self._batches.duplicate(event)
-        return None if taken is None else DuplicateEntryError(self.metadata.ledger_id, taken)
+            appends = self._batches.followers()
 
     def _push(self, appends: list[sm.Append], now_ms: int) -> None:
         """Send consecutive appends as one batch."""
@@ -208,9 +210,7 @@ class AddEntries(sm.StateMachine):
     def _answered(self, event: sm.AddAnswered, now_ms: int) -> None:
         request = self._pending.answered(event.request_id)
         if request is None:
-            bookie_id = self._owed.pop(event.request_id, None)
-            if bookie_id is not None and event.status is not Status.OK:
-                self._gaps.note(bookie_id)
+            self._closing.add_answered(event)
             return
         if event.status is Status.OK:
             request.batch.acked.add(request.slot)
@@ -230,12 +230,12 @@ class AddEntries(sm.StateMachine):
     def _settle(self) -> None:
         """Confirm what may be confirmed, then release the batches that no bookie owes an answer for."""
         self._confirm_in_order()
-        for batch in self._pending.settled(is_over=self.error is not None):
+        for batch in self._pending.settled(is_over=self._state not in MAY_APPEND):
             self._commands += [sm.Release(token) for token, _ in batch.appends]
 
     def _confirm_in_order(self) -> None:
         unconfirmed = self._pending.unconfirmed
-        while unconfirmed and not self._ensemble.is_changing and has_ack_quorum(unconfirmed[0], self.metadata):
+        while unconfirmed and self._state in MAY_CONFIRM and has_ack_quorum(unconfirmed[0], self.metadata):
             batch = unconfirmed.popleft()
             batch.confirmed = True
             self._last_acked, self._length_acked = batch.last, batch.length
@@ -270,7 +270,7 @@ class AddEntries(sm.StateMachine):
         self._commands += commands
 
     def _explicit_lac_due_ms(self) -> int | None:
-        if self._is_recovery or self.error is not None:
+        if self._is_recovery or self._state not in MAY_APPEND:
             return None
         return self._explicit_lac.due_ms(self.last_add_confirmed)
 
@@ -312,7 +312,7 @@ class AddEntries(sm.StateMachine):
         overdue = self._overdue(now_ms)
         free = [one for one in event.bookies if one[1] not in ensemble.bookies]  # a change may have come in between
         bookies = tuple((slot, bookie) for slot, bookie in free if slot in overdue)
-        if bookies and self.error is None and not ensemble.is_changing:
+        if bookies and self._state in MAY_CHANGE:
             self._mark_failed([slot for slot, _ in bookies], self._silence)
             found = replace(event, bookies=bookies)
             self._ensemble_acted(ensemble.replace_by(found, self._next_unconfirmed, now_ms), now_ms)
@@ -341,19 +341,34 @@ class AddEntries(sm.StateMachine):
                     self._send(batch, slot, now_ms)
         if self._ensemble.error is not None:
             self._fail(self._ensemble.error)
+        self._follow_ensemble()
+
+    def _follow_ensemble(self) -> None:
+        """The state follows the ensemble, whose change may have begun or ended. A close that it held up goes on."""
+        if self._ensemble.is_changing:
+            if self._state in MAY_CHANGE:
+                self._step(Step.CHANGE)
+        elif self._state in AWAIT_CHANGE:
+            self._step(Step.CHANGED)
+            if self._state is Life.CLOSING:
+                self._begin_close()
 
     def _fail(self, error: BookKeeperError) -> None:
-        """Accept nothing more and reject all unconfirmed entries: their outcome is unknown."""
-        if self.error is not None:
+        """Accept nothing more. Who owes an answer for confirmed entries may lack them."""
+        if self._state not in MAY_FAIL:
             return
-        self.error = error
+        self._step(Step.FAIL)
         slots = range(self.metadata.ensemble_size)
-        owing = [slot for slot in slots if self._pending.owes(slot, self.last_add_confirmed)]
-        void = self._pending.cancel(slots)
-        if not self._close_requested:  # on a close, adds of confirmed entries still go to their whole write quorum
-            for slot in owing:
+        for slot in slots:
+            if self._pending.owes(slot, self.last_add_confirmed):
                 self._note_gap(slot)
-            self._commands += [sm.CancelAdd(request_id) for request_id in void]
+        self._commands += [sm.CancelAdd(request_id) for request_id in self._pending.cancel(slots)]
+        self._stop(error)
+        self._follow_ensemble()
+
+    def _stop(self, error: BookKeeperError) -> None:
+        """Reject all unconfirmed entries: their outcome is unknown."""
+        self.error = error
         rejected = [token for batch in self._pending.unconfirmed for token, _ in batch.appends]
         rejected += [token for _, token in self._flushes]
         self._pending.unconfirmed.clear()
@@ -368,7 +383,7 @@ class AddEntries(sm.StateMachine):
 
     def _check_times(self, now_ms: int) -> None:
         limits = self._limits
-        if self.error is not None:
+        if self._state not in MAY_APPEND:
             return
         silence_due_ms = self._ensemble.silence_due_ms(now_ms)
         overdue = self._overdue(now_ms) if silence_due_ms is not None and silence_due_ms <= now_ms else []
@@ -388,31 +403,37 @@ class AddEntries(sm.StateMachine):
     # --- closing
 
     def _close(self, now_ms: int) -> None:
-        self._close_requested = True
-        owed = self._pending.owed(self.last_add_confirmed)
-        self._owed = {request_id: self._ensemble.bookies[slot] for request_id, slot in owed.items()}
-        self._owed_until_ms = now_ms + OWED_PATIENCE_MS
-        self._fail(LedgerClosedError(self.metadata.ledger_id))
-        self._begin_close()
+        """Adds of confirmed entries still go to their whole write quorum. A second close waits for the first one."""
+        if self._state not in MAY_CLOSE:
+            return
+        if self._state in MAY_APPEND:
+            owed = self._pending.owed(self.last_add_confirmed)
+            bookies = self._ensemble.bookies
+            self._closing.await_answers({request_id: bookies[slot] for request_id, slot in owed.items()}, now_ms)
+            self._pending.cancel(range(self.metadata.ensemble_size))
+            self._stop(LedgerClosedError(self.metadata.ledger_id))
+        self._step(Step.CLOSE)
+        if self._state is Life.CLOSING:
+            self._begin_close()
+        else:
+            self._follow_ensemble()
 
     def _begin_close(self) -> None:
-        """Write CLOSED, once: when close was requested and no other metadata write is under way."""
-        ensemble = self._ensemble
-        if not self._close_requested or self._closing is not None or ensemble.is_changing:
-            return
-        close = CloseLedger(self.last_add_confirmed, self.length, ensemble.own_tails)
-        self._closing = UpdateMetadata(ensemble.metadata, ensemble.version, close)
-        self._commands += self._closing.start()
+        self._commands += self._closing.write(self.last_add_confirmed, self.length)
 
     def _metadata_answered(self, event: sm.MetadataEvent, now_ms: int) -> None:
-        if self._closing is None:
+        if self._state is Life.CLOSING:
+            self._commands += self._closing.metadata_answered(event)
+        else:
             self._ensemble_acted(self._ensemble.metadata_answered(event, self._next_unconfirmed, now_ms), now_ms)
-            self._begin_close()
-        elif not self._closing.is_done:
-            closing = self._closing
-            self._commands += closing.handle(event)
-            if closing.is_done and closing.error is None:
-                self._ensemble.metadata, self._ensemble.version = closing.metadata, closing.version
+
+    def _go_on_closing(self, now_ms: int) -> None:
+        closing = self._closing
+        if self._state is Life.CLOSING and closing.is_answered:
+            self._step(Step.ANSWERED)
+        if self._state is Life.COLLECTING and closing.has_collected(now_ms):
+            self._step(Step.COLLECTED)
+            closing.mark_gaps()
 
     # --- gaps
 
@@ -424,18 +445,15 @@ class AddEntries(sm.StateMachine):
         """Mark the ledger; a writer that is closed ends after that. A recovery marks when it has closed the ledger."""
         if self._is_recovery:
             return
-        closing = self._closing if self._closing is not None and self._closing.is_done else None
-        if closing is not None and not self._is_reporting and (not self._owed or now_ms >= self._owed_until_ms):
-            self._is_reporting = True
-            for bookie_id in self._owed.values():
-                self._gaps.note(bookie_id)
-            self._gaps.ledger_closed()
+        if self._state not in MAY_APPEND:
+            self._go_on_closing(now_ms)
         self._commands += self._gaps.go_on(now_ms)
-        if closing is not None and self._is_reporting and self._gaps.is_reported:
-            self._finish(error=closing.error)
+        if self._state in MAY_END and self._gaps.is_reported:
+            self._step(Step.MARKED)
+            self._finish(error=self._closing.error)
 
-    def _report_due_ms(self) -> int | None:
-        """Of a writer that has an error."""
-        if self._closing is not None and self._closing.is_done and not self._is_reporting:
-            return self._owed_until_ms
-        return self._gaps.deadline_ms()
+    def _ending_due_ms(self) -> int | None:
+        """The deadline of a writer that takes no more appends."""
+        if self._is_recovery:
+            return None
+        return self._closing.owed_until_ms if self._state is Life.COLLECTING else self._gaps.deadline_ms()

@@ -210,6 +210,8 @@ class KnownGaps:
 
     def go_on(self, now_ms: int) -> list[sm.Command]:
         """Mark what is due."""
+        if not self._due_ms:  # after every event of a writer
+            return []
         due = tuple(sorted(bookie_id for bookie_id, due_ms in self._due_ms.items() if due_ms <= now_ms))
         if self._under_way or not due or now_ms < self._retry_ms:
             return []

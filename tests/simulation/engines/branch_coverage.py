@@ -12,7 +12,7 @@ from tests.checkout import ROOT
 
 STATE_MACHINES = (
     "add_entries",
-    "append_batches",
+    "writer/append_batches",
     "asking",
     "force_adds",
     "last_add_confirmed",
@@ -25,7 +25,9 @@ STATE_MACHINES = (
     "replace_bookies",
     "rereplicate_fragment",
     "update_metadata",
-    "writer_ensemble",
+    "writer/writer_close",
+    "writer/writer_ensemble",
+    "writer/writer_states",
 )
 
 

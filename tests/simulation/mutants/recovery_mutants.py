@@ -11,13 +11,14 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from bk_spark.client.protocol import recover_ledger, writer_ensemble
+from bk_spark.client.protocol import recover_ledger
 from bk_spark.client.protocol import recover_ledger as recovery_fencing
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.recover_ledger import RecoverLedger, RecoveryFencing
 from bk_spark.client.protocol.recovery_reads import RecoveryReads
 from bk_spark.client.protocol.recovery_writes import RecoveryWrites
 from bk_spark.client.protocol.state_machine import ReadEnded
+from bk_spark.client.protocol.writer import writer_ensemble
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.metadata.ledger_metadata import LedgerState
 from bk_spark.wire.messages import Status

@@ -9,13 +9,15 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from bk_spark.client.protocol import append_batches, update_metadata, writer_ensemble
+from bk_spark.client.protocol import update_metadata
 from bk_spark.client.protocol.add_entries import AddEntries
 from bk_spark.client.protocol.last_add_confirmed import ExplicitLac
 from bk_spark.client.protocol.pending_adds import KnownGaps, PendingAdds, has_ack_quorum
 from bk_spark.client.protocol.state_machine import AddAnswered, MetadataUnknown, MetadataWritten
 from bk_spark.client.protocol.update_metadata import UpdateMetadata
-from bk_spark.client.protocol.writer_ensemble import ChangeEnsemble, WriterEnsemble
+from bk_spark.client.protocol.writer import append_batches, writer_ensemble
+from bk_spark.client.protocol.writer.writer_ensemble import ChangeEnsemble, WriterEnsemble
+from bk_spark.client.protocol.writer.writer_states import Life
 from bk_spark.entries import batch as entry
 from bk_spark.metadata.ledger_metadata import LedgerState
 from bk_spark.wire.messages import Status
@@ -83,9 +85,9 @@ def confirms_while_the_ensemble_changes() -> Any:
     original = AddEntries._confirm_in_order
 
     def confirm(self: Any) -> None:
-        change, self._ensemble._change = self._ensemble._change, None
+        state, self._state = self._state, Life.WRITING
         original(self)
-        self._ensemble._change = change
+        self._state = state
 
     return patch.object(AddEntries, "_confirm_in_order", confirm)
 
@@ -94,12 +96,17 @@ def confirms_between_taking_acks_back() -> Any:
     """Issue 3005: batch by batch, acks are taken back and what is complete is confirmed."""
     original = AddEntries._ensemble_acted
 
+    def confirm(self: Any) -> None:
+        state, self._state = self._state, Life.WRITING
+        self._confirm_in_order()
+        self._state = state
+
     def acted(self: Any, commands: Any, now_ms: int) -> None:
         def forget(pending: Any, slots: Any) -> None:
             for batch in list(pending.unconfirmed):
                 batch.acked.difference_update(slots)
                 if slots:
-                    self._confirm_in_order()
+                    confirm(self)
 
         with patch.object(PendingAdds, "forget_acks", forget):
             original(self, commands, now_ms)

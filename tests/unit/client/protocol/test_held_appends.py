@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from bk_spark.client.protocol.append_batches import RUN_BYTES
 from bk_spark.client.protocol.state_machine import Append, CloseRequested, Confirm, SendAdd
+from bk_spark.client.protocol.writer.append_batches import RUN_BYTES
 from bk_spark.config import MAX_BATCH_ENTRIES
 from bk_spark.errors import DuplicateEntryError, LedgerClosedError
 from tests.unit.client.protocol.writer_model import NOISE, Writer, calls

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import itertools
 from bisect import bisect_right, insort
-from collections.abc import Iterator
 
 import pyarrow as pa
 
@@ -25,6 +24,7 @@ from bk_spark.config import MAX_BATCH_ENTRIES, MIB
 from bk_spark.entries.batch import NO_ENTRY, EncodedBatch, EntryBatch, encode, seal
 from bk_spark.entries.body_draft import BodyDraft
 from bk_spark.entries.digest import Digester
+from bk_spark.errors import DuplicateEntryError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
 RUN_BYTES = 1 * MIB
@@ -43,20 +43,24 @@ class AppendBatches:
         self._digester = Digester(metadata.digest_type, metadata.password)
         self._held = HeldAppends()
 
-    def duplicate(self, append: sm.Append) -> int | None:
-        """The lowest id of an append that is taken; None if none is."""
-        if append.first_entry_id is None:
+    def duplicate(self, append: sm.Append) -> DuplicateEntryError | None:
+        """Why an append is refused, if one of its ids is taken."""
+        first = append.first_entry_id
+        if first is None:
             return None
-        return append.first_entry_id if append.first_entry_id <= self.last else self._held.overlap(append)
+        taken = first if first <= self.last else self._held.overlap(append)
+        return None if taken is None else DuplicateEntryError(self._metadata.ledger_id, taken)
 
-    def take(self, append: sm.Append) -> Iterator[list[sm.Append]]:
-        """What to seal now, batch by batch: an append and those that waited for it; nothing if it is held itself."""
+    def take(self, append: sm.Append) -> list[sm.Append]:
+        """What to seal now: the append; nothing if it is held."""
         if append.first_entry_id is not None and append.first_entry_id > self.last + 1:
             self._held.hold(append)
-            return
-        yield [append]
-        while followers := self._held.take(self.last + 1):
-            yield followers
+            return []
+        return [append]
+
+    def followers(self) -> list[sm.Append]:
+        """What to seal next: those that waited for the last batch; nothing if there are none."""
+        return self._held.take(self.last + 1)
 
     def take_held(self) -> list[sm.Append]:
         """Take all that are held, ascending by id: they will never be sent."""
