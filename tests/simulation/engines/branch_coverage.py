@@ -20,6 +20,7 @@ STATE_MACHINES = (
     "read_entries",
     "stripe_reads",
     "recover_ledger",
+    "recovery_fencing",
     "recovery_reads",
     "recovery_writes",
     "replace_bookies",

@@ -11,10 +11,10 @@ from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
-from bk_spark.client.protocol import recover_ledger
-from bk_spark.client.protocol import recover_ledger as recovery_fencing
+from bk_spark.client.protocol import recover_ledger, recovery_fencing
 from bk_spark.client.protocol.add_entries import AddEntries
-from bk_spark.client.protocol.recover_ledger import RecoverLedger, RecoveryFencing
+from bk_spark.client.protocol.recover_ledger import RecoverLedger
+from bk_spark.client.protocol.recovery_fencing import RecoveryFencing
 from bk_spark.client.protocol.recovery_reads import RecoveryReads
 from bk_spark.client.protocol.recovery_writes import RecoveryWrites
 from bk_spark.client.protocol.state_machine import ReadEnded

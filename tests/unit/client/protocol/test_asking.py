@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from bk_spark.client.protocol.asking import FIRST_PAUSE_MS, Asking
-from bk_spark.client.protocol.recover_ledger import RecoveryFencing
+from bk_spark.client.protocol.recovery_fencing import RecoveryFencing
 from bk_spark.client.protocol.recovery_reads import ReadTask, RecoveryReads
 from bk_spark.client.protocol.state_machine import (
     CancelRead,
