@@ -13,6 +13,8 @@
    leaving bookie (``replace_bookies.py``). Until then readers do not know the new bookie. So the metadata never names a bookie
    that lacks entries, even if two workers copy one fragment at once, or one has lost its lock.
 
+``NEXT_PHASES`` has these steps as phases, and what may follow each.
+
 The fragment must have an end: an open tail still grows. A fragment without entries needs the last step alone (rule 54).
 
 Memory: what is read ahead, one batch for each slot, and the window of adds.
@@ -24,8 +26,10 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import Final
 
 from bk_spark.client.protocol import state_machine as sm
 from bk_spark.client.protocol.copy_batches import CopyBatches
@@ -39,6 +43,28 @@ from bk_spark.entries.rate import ByteRate
 from bk_spark.errors import BookKeeperError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 from bk_spark.wire.messages import Status
+
+
+class CopyPhase(Enum):
+    """What a re-replication does."""
+
+    START = "has not begun"
+    CHOOSE = "asks for bookies for the slots that are left"
+    COPY = "copies to the bookies that it got"
+    FORCE = "makes the copies of all slots durable"
+    REPLACE = "gives the slots to their new bookies"
+    ENDED = "has ended"
+
+
+NEXT_PHASES: Final[Mapping[CopyPhase, frozenset[CopyPhase]]] = {
+    CopyPhase.START: frozenset({CopyPhase.CHOOSE, CopyPhase.FORCE}),
+    CopyPhase.CHOOSE: frozenset({CopyPhase.COPY, CopyPhase.FORCE}),
+    CopyPhase.COPY: frozenset({CopyPhase.CHOOSE, CopyPhase.FORCE, CopyPhase.ENDED}),
+    CopyPhase.FORCE: frozenset({CopyPhase.CHOOSE, CopyPhase.REPLACE}),
+    CopyPhase.REPLACE: frozenset({CopyPhase.ENDED}),
+    CopyPhase.ENDED: frozenset(),
+}
+"""What may follow each phase. Who fails, or loses a copy, leads back to CHOOSE. Where nothing is to copy, FORCE follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +134,9 @@ class RereplicateFragment(sm.StateMachine):
         self._limits = limits
         self._rate = rate
         self._numbers: Iterator[int] = itertools.count(1)
+        self._phase = CopyPhase.START
         self._asked = 0
-        """The id of the ChooseReplacements under way."""
+        """The id of the last ChooseReplacements."""
         self._left = {slot for slot, bookie_id in enumerate(task.fragment.ensemble) if bookie_id in task.leaving}
         """Slots with neither a complete copy nor one under way."""
         self._failed: set[str] = set()
@@ -130,7 +157,7 @@ class RereplicateFragment(sm.StateMachine):
         self._entries = self._nbytes = 0
 
     def handle(self, event: sm.Event, now_ms: int) -> None:
-        if self._finished:
+        if self._phase is CopyPhase.ENDED:
             return
         if isinstance(event, sm.Start):
             self._choose(now_ms)
@@ -152,7 +179,7 @@ class RereplicateFragment(sm.StateMachine):
         self._go_on(now_ms)
 
     def deadline_ms(self) -> int | None:
-        if self._finished:
+        if self._phase is CopyPhase.ENDED:
             return None
         times = [sent.sent_ms + self._limits.add_timeout_ms for sent in itertools.islice(self._sent.values(), 1)]
         if self._reads is not None and (reading := self._reads.deadline_ms()) is not None:
@@ -163,13 +190,20 @@ class RereplicateFragment(sm.StateMachine):
             times.append(self._rate.due_ms(0))
         return min(times, default=None)
 
+    def _enter(self, phase: CopyPhase) -> None:
+        if phase not in NEXT_PHASES[self._phase]:
+            raise AssertionError(f"a re-replication that {self._phase.value} does not go on to {phase.name}")
+        self._phase = phase
+
     # --- the bookies to copy to
 
     def _choose(self, now_ms: int) -> None:
         if not self._left:
+            self._enter(CopyPhase.FORCE)
             self._commands += self._copies.force(self._complete.values(), now_ms)
             self._forced(now_ms)
             return
+        self._enter(CopyPhase.CHOOSE)
         self._asked = next(self._numbers)
         ensemble = tuple(self._complete.get(slot, bookie_id) for slot, bookie_id in enumerate(self._task.fragment.ensemble))
         excluded, slots = self._task.leaving | self._failed, tuple(sorted(self._left))
@@ -179,9 +213,8 @@ class RereplicateFragment(sm.StateMachine):
         )
 
     def _chosen(self, event: sm.ReplacementsChosen, now_ms: int) -> None:
-        if event.request_id != self._asked:
+        if self._phase is not CopyPhase.CHOOSE or event.request_id != self._asked:
             return
-        self._asked = 0
         restorable = self._task.alive - self._failed
         own = {slot: bookie_id for slot in self._left if (bookie_id := self._task.fragment.ensemble[slot]) in restorable}
         for slot, bookie_id in {**own, **dict(event.bookies)}.items():
@@ -199,6 +232,7 @@ class RereplicateFragment(sm.StateMachine):
         if not self._targets or task.last < first:
             self._end_pass(now_ms)
             return
+        self._enter(CopyPhase.COPY)
         avoid = task.avoid | task.leaving
         self._reads = ReadEntries(task.metadata, first, task.last, self._limits.reads, avoid=avoid, numbers=self._numbers)
         self._read(sm.Start(), now_ms)
@@ -245,7 +279,7 @@ class RereplicateFragment(sm.StateMachine):
 
     def _go_on(self, now_ms: int) -> None:
         """Send what may be sent, read on once everything is sent, end when nothing is left."""
-        while not self._finished and self._targets:
+        while self._phase is CopyPhase.COPY:
             self._send(now_ms)
             if any(target.waiting for target in self._targets.values()):
                 return
@@ -326,7 +360,7 @@ class RereplicateFragment(sm.StateMachine):
 
     def _forced(self, now_ms: int) -> None:
         """Once all forces are answered: replace the leaving bookies, or copy anew what was lost."""
-        if self._finished or self._update is not None or self._left or self._targets or self._asked or self._copies.is_waiting:
+        if self._phase is not CopyPhase.FORCE or self._copies.is_waiting:
             return
         lost = [slot for slot, bookie_id in sorted(self._complete.items()) if bookie_id in self._copies.lost]
         for slot in lost:
@@ -337,6 +371,7 @@ class RereplicateFragment(sm.StateMachine):
             self._replace()
 
     def _replace(self) -> None:
+        self._enter(CopyPhase.REPLACE)
         task = self._task
         change = ReplaceBookies(task.fragment, task.last, tuple(sorted(self._complete.items())))
         self._update = UpdateMetadata(task.metadata, task.version, change)
@@ -357,6 +392,7 @@ class RereplicateFragment(sm.StateMachine):
         self._end(FragmentCopied(update.metadata, update.version, self._entries, self._nbytes, restored, self._problem))
 
     def _end(self, result: FragmentCopied | None = None, *, error: BookKeeperError | None = None) -> None:
+        self._enter(CopyPhase.ENDED)
         self._drop_reads()
         self._commands += [sm.CancelAdd(request_id) for request_id in self._sent]
         self._sent.clear()

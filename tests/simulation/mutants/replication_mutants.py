@@ -16,7 +16,7 @@ from bk_spark.client.protocol.copy_batches import CopyBatches
 from bk_spark.client.protocol.force_adds import ForcedCopies
 from bk_spark.client.protocol.placement.wider_slot import RackMap
 from bk_spark.client.protocol.replace_bookies import ReplaceBookies
-from bk_spark.client.protocol.rereplicate_fragment import RereplicateFragment
+from bk_spark.client.protocol.rereplicate_fragment import CopyPhase, RereplicateFragment
 from bk_spark.client.protocol.state_machine import SendAdd
 from bk_spark.metadata.ledger_metadata import Fragment
 from bk_spark.replication import ledger_rereplication, rack_moves
@@ -142,7 +142,7 @@ def a_bookie_of_the_ensemble_may_be_chosen() -> Any:
 
     def choose(self: Any, now_ms: int) -> None:
         original(self, now_ms)
-        if self._asked:
+        if self._phase is CopyPhase.CHOOSE:
             self._commands[-1] = replace(self._commands[-1], ensemble=tuple("-" for _ in self._commands[-1].ensemble))
 
     return patch.object(RereplicateFragment, "_choose", choose)
@@ -156,7 +156,7 @@ def copies_move_for_nothing() -> Any:
 
     def choose(self: Any, now_ms: int) -> None:
         original(self, now_ms)
-        if self._asked:
+        if self._phase is CopyPhase.CHOOSE:
             self._commands[-1] = replace(self._commands[-1], must_widen=False)
 
     return all_of(
