@@ -107,12 +107,18 @@ class Runner:
             self._machine.handle(event, self._now_ms)
             commands = self._machine.take_commands()
         except Exception as problem:
-            logger.exception("an operation on ledger %d failed", self._metadata.ledger_id)
-            commands = [sm.Finish(error=InternalError(self._metadata.ledger_id, repr(problem)))]
+            commands = [self._failed(problem)]
         for command in commands:
             self._carry_out(command)
         if not self._stopped:
-            self._keep_deadline()
+            try:
+                self._keep_deadline()
+            except Exception as problem:
+                self._carry_out(self._failed(problem))
+
+    def _failed(self, problem: Exception) -> sm.Finish:
+        logger.exception("an operation on ledger %d failed", self._metadata.ledger_id)
+        return sm.Finish(error=InternalError(self._metadata.ledger_id, repr(problem)))
 
     def stop(self, unsent_grace_s: float = 0.0) -> None:
         """Stop the state machine, whether it has ended or not. Adds that are still unsent after the grace are dropped."""

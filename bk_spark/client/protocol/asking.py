@@ -57,6 +57,8 @@ class Asking:
     def ask(self, slot: int, now_ms: int) -> int:
         """Note a new request, and return its id."""
         state = self._slots[slot]
+        assert state.request_id is None, "a slot has one request at most"
+        assert now_ms >= state.not_before_ms, "its pause is over"
         state.request_id, state.heard_ms = next(self._numbers), now_ms
         state.reason = f"no answer for {self._timeout_ms / 1000:g} s"
         return state.request_id
@@ -71,11 +73,13 @@ class Asking:
 
     def answered(self, slot: int) -> None:
         """The request is over and was of use."""
+        assert self._slots[slot].request_id is not None
         self._slots[slot].request_id, self._slots[slot].pause_ms = None, 0
 
     def failed(self, slot: int, reason: str, now_ms: int) -> None:
         """The request is over and was of no use."""
         state = self._slots[slot]
+        assert state.request_id is not None
         state.request_id, state.reason = None, reason
         state.pause_ms = min(max(FIRST_PAUSE_MS, 2 * state.pause_ms), LONGEST_PAUSE_MS)
         state.not_before_ms = now_ms + state.pause_ms

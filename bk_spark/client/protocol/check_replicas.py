@@ -195,6 +195,7 @@ class CheckReplicas(sm.StateMachine):
         known = np.concatenate([replica.known for replica in self._replicas])
         lacking = np.bincount(places[known == _LACKING], minlength=len(ids))
         left, quorum = self._task.metadata.write_quorum - lacking, self._task.metadata.ack_quorum
+        assert not (left < 0).any(), "an entry has one replica on each slot of its write set"
         self._result.without_replica += int((left == 0).sum())
         self._result.below_ack_quorum += int(((left > 0) & (left < quorum)).sum())
         self._result.below_write_quorum += int(((left >= quorum) & (lacking > 0)).sum())
@@ -250,6 +251,7 @@ class CheckReplicas(sm.StateMachine):
         residues = self._striping.residues_of(replica.slot)
         good, failure = self._verifier.good_prefix(event.batch, residues, replica.position, self._last_asked(replica))
         if good is not None:
+            assert replica.next + len(good) <= len(replica.ids)
             replica.known[replica.next : replica.next + len(good)] = _GOOD
             replica.next += len(good)
             self._result.entries += len(good)

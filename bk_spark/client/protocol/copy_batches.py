@@ -53,6 +53,7 @@ class CopyBatches:
         nbytes = len(encoded.body)
         full: list[EncodedBatch] = []
         if self._waiting:
+            assert encoded.header.first_entry_id > self._waiting[-1].header.last_entry_id
             span = encoded.header.last_entry_id - self._waiting[0].header.first_entry_id
             if self._nbytes + nbytes > self._fill_bytes or span >= MAX_BATCH_ENTRIES:
                 full = self.rest()
@@ -81,6 +82,8 @@ def _cut(batch: EntryBatch, fill_bytes: int) -> Iterator[EntryBatch]:
 def _joined(batches: list[EncodedBatch]) -> list[EncodedBatch]:
     """As one batch; unchanged if a writer's lengths do not add up."""
     try:
-        return [coalesce(batches)]
+        joined = coalesce(batches)
     except CorruptionError:
         return batches
+    assert joined.header.count == sum(batch.header.count for batch in batches)
+    return [joined]

@@ -65,6 +65,8 @@ class ForceAdds:
         """Make the entries up to ``last`` durable; ``requests`` are the numbers to use, one a slot."""
         if self._lost:
             return [sm.Reject(token, self._problem())]
+        before = self._forces[-1].last if self._forces else self.last_forced
+        assert last >= before, "what was acked stays acked"
         force = _Force(token, last, length, dict(zip(requests, range(self._metadata.ensemble_size), strict=True)), now_ms)
         self._forces.append(force)
         ensemble = self._metadata.last_fragment.ensemble
@@ -101,6 +103,7 @@ class ForceAdds:
         done: list[sm.Command] = []
         while self._forces and not self._forces[0].waiting:
             force = self._forces.popleft()
+            assert force.length >= self.length
             self.last_forced, self.length = max(self.last_forced, force.last), max(self.length, force.length)
             done.append(sm.Confirm(force.token, self.last_forced))
         return done
@@ -145,6 +148,8 @@ class ForcedCopies:
     def force(self, bookie_ids: Collection[str], now_ms: int) -> list[sm.Command]:
         """Force those that acked something and have not answered a force since. Every add to them must be answered."""
         asked = {bookie_id for bookie_id, _ in self._waiting.values()}
+        assert self._durable.isdisjoint(asked), "what is durable is not asked for"
+        assert self._durable.isdisjoint(self.lost), "what is lost is not durable"
         due = self._boots.keys() & set(bookie_ids) - self.lost.keys() - self._durable - asked
         commands: list[sm.Command] = []
         for bookie_id in sorted(due):

@@ -342,12 +342,14 @@ class ExplicitLac:
 
     def tell(self, last_add_confirmed: int, bookies: tuple[str, ...], failed: Collection[int], now_ms: int) -> list[sm.Command]:
         """Tell the LAC to the slots with entries that have not failed, have not taken it, and owe no answer."""
+        assert last_add_confirmed >= self._telling, "what was told as confirmed stays confirmed"
         if self._telling != last_add_confirmed:
             self._telling, self._pause_ms = last_add_confirmed, self._first_pause_ms
             self._told.clear()
             self._asked.clear()
         self._active_ms = now_ms
         self._pause_ms = min(2 * self._pause_ms, max(LONGEST_PAUSE_MS, self._first_pause_ms))
+        assert self._told <= self._holders, "nothing is told to who was sent no entry"
         asked = self._told.union(failed, self._asked.values())
         requests = [(next(self._numbers), slot) for slot in sorted(self._holders - asked)]
         self._asked.update(requests)

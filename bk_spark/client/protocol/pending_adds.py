@@ -70,10 +70,19 @@ class PendingAdds:
         """Ordered, because the oldest is needed all the time: a plain dict would step over all the removed ones before it."""
 
     def add(self, batch: PendingBatch) -> None:
+        assert batch.first <= batch.last
+        if self.unsettled:
+            before = self.unsettled[-1]
+            assert batch.first == before.last + 1
+            assert batch.length >= before.length, "the ledger's length never shrinks"
         self.unconfirmed.append(batch)
         self.unsettled.append(batch)
 
     def sent(self, request_id: int, batch: PendingBatch, slot: int, now_ms: int) -> None:
+        assert batch.encoded[slot] is not None, "the slot is in a write set of the batch"
+        assert slot not in batch.waiting
+        assert slot not in batch.acked, "an ack is taken back before the batch is sent again"
+        assert request_id not in self._requests
         batch.waiting.add(slot)
         self._requests[request_id] = SentAdd(batch, slot, now_ms)
 
@@ -81,6 +90,7 @@ class PendingAdds:
         """The request that an answer belongs to; None if it was cancelled."""
         request = self._requests.pop(request_id, None)
         if request is not None:
+            assert request.slot in request.batch.waiting
             request.batch.waiting.discard(request.slot)
         return request
 
@@ -120,7 +130,9 @@ class PendingAdds:
     def settled(self, *, is_over: bool) -> Iterator[PendingBatch]:
         """Take out, oldest first, the batches that no bookie owes an answer for; with ``is_over`` even unconfirmed ones."""
         while self.unsettled and not self.unsettled[0].waiting and (self.unsettled[0].confirmed or is_over):
-            yield self.unsettled.popleft()
+            batch = self.unsettled.popleft()
+            assert batch.confirmed or not self.unconfirmed, "what waits for its confirmation is never released"
+            yield batch
 
 
 def has_ack_quorum(batch: PendingBatch, metadata: LedgerMetadata) -> bool:
@@ -215,11 +227,13 @@ class KnownGaps:
         due = tuple(sorted(bookie_id for bookie_id, due_ms in self._due_ms.items() if due_ms <= now_ms))
         if self._under_way or not due or now_ms < self._retry_ms:
             return []
+        assert self._tries < MARK_TRIES
         self._under_way = due
         return [sm.MarkUnderReplicated(due)]
 
     def answered(self, event: sm.MarkAnswered, now_ms: int) -> None:
         tried, self._under_way = self._under_way, ()
+        assert tried, "only a mark that is under way is answered"
         self._tries = 0 if event.error is None else self._tries + 1
         self._retry_ms = now_ms + (MARK_RETRY_MS << (self._tries - 1)) if self._tries else 0
         if event.error is None:

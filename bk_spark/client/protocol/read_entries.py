@@ -97,6 +97,7 @@ class ReadEntries(sm.StateMachine):
             return
         if isinstance(event, sm.Consumed):
             self._delivered_bytes -= event.nbytes
+            assert self._delivered_bytes >= 0, "no more is consumed than was delivered"
             self._request(now_ms)
             return
         if isinstance(event, sm.Start):
@@ -135,6 +136,8 @@ class ReadEntries(sm.StateMachine):
         self._next_fragment()
 
     def _next_fragment(self) -> None:
+        assert not self._stripes
+        assert not self._arrivals.nbytes, "all that came of the fragment before was delivered"
         if not self._ranges:
             missing = NoSuchEntryError(self._metadata.ledger_id, self._delivered_to)
             self._end_read(missing if self._delivered_to <= self._end else None)
@@ -204,6 +207,7 @@ class ReadEntries(sm.StateMachine):
         return stripe.own.heard_ms + self._limits.speculative_ms
 
     def _send(self, slot: int, position: int, now_ms: int) -> Request:
+        assert self._delivered_to <= position <= self._last
         request_id = next(self._numbers)
         pattern = self._metadata.slot_pattern(slot)
         bookie_id = self._choice.ensemble[slot]
@@ -272,6 +276,7 @@ class ReadEntries(sm.StateMachine):
         self._choice = replace(self._choice, avoid=self._avoid)
 
     def _accept(self, stripe: StripeRead, batch: EntryBatch) -> None:
+        assert int(batch.entry_ids[0]) == stripe.position, "a stripe goes on where it stands"
         self._arrivals.add(batch)
         stripe.position = self._striping.next_id(stripe.residues, int(batch.entry_ids[-1]) + 1)
         stripe.failures.clear()
@@ -304,6 +309,8 @@ class ReadEntries(sm.StateMachine):
         if frontier <= self._delivered_to:
             return
         ready = self._arrivals.take_below(frontier)
+        assert sum(map(len, ready)) == frontier - self._delivered_to, "each entry is delivered once, and none is left out"
+        assert int(ready[0].entry_ids[0]) == self._delivered_to
         self._commands += [sm.Deliver(batch) for batch in ready]
         self._delivered_bytes += sum(batch.nbytes for batch in ready)
         self._delivered_to = frontier

@@ -136,6 +136,7 @@ class StripeRead:
         assert self.beside is not None
         served = self.residues & striping.residues_of(self.beside.slot)
         rest = self.residues - served
+        assert self.position % striping.ensemble_size in served, "its slot holds the entry at the position"
         self.residues, self.slot, self.own, self.beside = served, self.beside.slot, self.beside, None
         return rest
 
@@ -161,6 +162,8 @@ class SlotChoice:
             served = self.striping.residues_of(slot) & left
             stripes.append(StripeRead(slot, served, self.striping.next_id(served, position), dict(failures)))
             left = left - served
+        covered = [residue for stripe in stripes for residue in stripe.residues]
+        assert len(covered) + len(left) == len(residues), "every residue is read once"
         return stripes, left
 
     def best(self, slots: list[int], residues: frozenset[int], position: int) -> int:
@@ -307,3 +310,4 @@ class RequestSize:
             self.nbytes = min(2 * self.nbytes, MOST_GROWTH * self._first_bytes)
         else:
             self.nbytes = max(self.nbytes // 2, self._first_bytes)
+        assert self._first_bytes <= self.nbytes <= MOST_GROWTH * self._first_bytes

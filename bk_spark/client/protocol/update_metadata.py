@@ -43,7 +43,8 @@ class UpdateMetadata:
         self._unknown_answers = 0
 
     def handle(self, event: sm.MetadataEvent) -> list[sm.Command]:
-        """The next commands; none once the update is done."""
+        """The next commands. Call it only until the update is done."""
+        assert not self.is_done
         if isinstance(event, sm.MetadataWritten):
             assert self._wanted is not None
             self.metadata, self.version, self.is_done = self._wanted, event.version, True
@@ -69,6 +70,10 @@ class UpdateMetadata:
         if self._wanted == self.metadata:
             self.is_done = True
             return []
+        before, after = self.metadata, self._wanted
+        assert after.ledger_id == before.ledger_id
+        assert after.state.value >= before.state.value, "OPEN, IN_RECOVERY, CLOSED: never back"
+        assert not before.is_closed or (after.last_entry_id, after.length) == (before.last_entry_id, before.length)
         return [sm.WriteMetadata(self._wanted, self.version)]
 
     def _fail(self, error: BookKeeperError) -> list[sm.Command]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -129,11 +131,27 @@ class Survivor:
 
 
 def caught(runs: Iterator[Violation | None], invariants: tuple[str, ...]) -> int | None:
-    """After how many runs a violation of one of ``invariants`` came; None if none did."""
-    for number, violation in enumerate(runs, 1):
-        if violation is not None and violation.invariant in invariants:
+    """After how many runs a violation of one of ``invariants`` came, or an assertion of the shipped code; None if none did."""
+    for number in itertools.count(1):
+        try:
+            violation = next(runs)
+        except StopIteration:
+            return None
+        except AssertionError as problem:
+            if not _is_shipped(problem):
+                raise
+            return number
+        if violation is not None and (violation.invariant in invariants or _is_shipped(violation.__cause__)):
             return number
     return None
+
+
+def _is_shipped(problem: BaseException | None) -> bool:
+    """Whether it is an assertion of the shipped code."""
+    if not isinstance(problem, AssertionError):
+        return False
+    *_, (frame, _) = traceback.walk_tb(problem.__traceback__)
+    return str(frame.f_globals["__name__"]).startswith("bk_spark.")
 
 
 def _play_script(name: str) -> Violation | None:

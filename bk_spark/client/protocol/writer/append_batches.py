@@ -102,6 +102,7 @@ class HeldAppends:
 
     def hold(self, append: sm.Append) -> None:
         """Keep an append that overlaps no held one."""
+        assert self.overlap(append) is None
         self._held[_first(append)] = append
         insort(self._firsts, _first(append))
 
@@ -125,6 +126,8 @@ class HeldAppends:
         for append in run:
             del self._held[_first(append)]
         del self._firsts[: len(run)]
+        assert len(self._firsts) == len(self._held)
+        assert not self._firsts or self._firsts[0] >= entry_id, "nothing that was sent is still held"
         return run
 
     def take_all(self) -> list[sm.Append]:

@@ -75,6 +75,7 @@ class ChangeEnsemble:
 
     def __init__(self, metadata: LedgerMetadata, version: int, first_entry_id: int, *, is_local: bool) -> None:
         """``first_entry_id`` is the first unconfirmed entry; nothing may be confirmed before the change is done."""
+        assert first_entry_id >= metadata.last_fragment.first_entry_id
         self.metadata = metadata
         self.version = version
         self.is_done = False
@@ -106,6 +107,7 @@ class ChangeEnsemble:
         """Take in the answer. None if slots have failed since the request: then call ``choose`` for those ``unasked``."""
         if event.request_id != self._request_id or self._update is not None:
             return []
+        assert self._asked.issuperset(slot for slot, _ in event.bookies), "only slots that were asked for get a bookie"
         self.replaced.update(event.bookies)
         self.detail = event.detail or self.detail
         if self.unasked(failed):
@@ -199,6 +201,7 @@ class WriterEnsemble:
     def take_replaced(self) -> list[int]:
         """The slots that have a new bookie; each is given once."""
         replaced, self._replaced = self._replaced, []
+        assert self.failed.keys().isdisjoint(replaced), "a slot with a new bookie has not failed"
         return replaced
 
     def can_spare(self, slots: Collection[int]) -> bool:
@@ -274,6 +277,8 @@ class WriterEnsemble:
             self._change = None
 
     def _begin(self, first: int, excluded: frozenset[str], *, must_be_sound: bool = False) -> list[sm.Command]:
+        assert self._change is None, "two changes never run at once"
+        assert self.failed
         self.retry_ms = None
         if self._changes >= self._limits.max_ensemble_changes:
             self.error = EnsembleChangesExceededError(self.metadata.ledger_id, self._changes)
@@ -299,6 +304,7 @@ class WriterEnsemble:
         return self._look_again(change, first, now_ms)
 
     def _install(self, change: ChangeEnsemble, now_ms: int) -> None:
+        assert not self._replaced, "the writer has acted on the change before"
         left = self._left_lately(now_ms)
         if not (self._failed_bookies() | left.keys()).issuperset(change.replaced.values()):
             self._retries = 0
@@ -308,6 +314,7 @@ class WriterEnsemble:
         self._replaced = sorted(change.replaced)
         for slot in self._replaced:
             del self.failed[slot]
+            assert self.bookies[slot] == change.replaced[slot]
 
     def _look_again(self, change: ChangeEnsemble, first: int, now_ms: int) -> list[sm.Command]:
         """Replace the slots that failed while the metadata was written; retry later those that got no bookie."""
