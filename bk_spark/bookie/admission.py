@@ -179,6 +179,11 @@ class Admission:
         return f"{text}: {lapse}" if lapse else text
 
     def _change(self, limbo: Limbo | None) -> None:
+        before = self.limbo
+        assert before is not None, "limbo begins with a start, never while the bookie serves"
+        if limbo is not None:
+            assert limbo.fence_watermark == before.fence_watermark
+            assert limbo.settled_through >= before.settled_through, "what is settled stays settled"
         self._store(limbo)
         self.limbo = limbo
 

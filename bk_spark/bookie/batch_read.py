@@ -119,6 +119,7 @@ class BatchRead:
         request = self._request
         batches = self._window.overlapping(position, min(stored.last_entry_id, request.last))
         end = stretch_end(stored, batches, request.pattern, position, request.last)
+        assert floor <= position <= end <= request.last, "the read goes on, and not beyond what was asked for"
         piece = cut(self._read(stored), floor, end)
         assert piece is not None  # it holds position
         self._sent_bytes += len(piece.body)

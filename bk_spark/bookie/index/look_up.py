@@ -49,12 +49,15 @@ class BatchWindow:
         self._paged: deque[StoredBatch] = deque()
         self._fetch = fetch
         self._deleted_at = deleted_at
+        self._first = first
         self._after = (first - span, MAX_SEQUENCE)
         self._is_exhausted = span == 0
         self._page_batches = FIRST_PAGE_BATCHES
 
     def overlapping(self, first: int, last: int) -> list[StoredBatch]:
         """Every stored batch whose interval meets ``first`` to ``last``, inclusive. ``first`` must not be lower than before."""
+        assert first >= self._first, "stored batches below the last place were dropped"
+        self._first = first
         self._near = [stored for stored in self._near if stored.last_entry_id >= first]
         self._read_pages(last)
         for waiting in (self._cached, self._paged):

@@ -140,6 +140,7 @@ class Transaction:
     def take_effect(self) -> None:
         """Change what is kept in memory, after the commit."""
         assert self._state is not None
+        assert not self._live, "every change of live bytes is written"
         memory = self._memory
         memory.state = self._state
         for bucket, tally in self._buckets.items():
@@ -185,6 +186,8 @@ class Transaction:
         summary = edit.after and self._tallied(edit.after, edit.segments)
         if summary == edit.before:
             return
+        if summary is not None and edit.before is not None:
+            _check_kept(edit.before, summary)
         before, after = (columns_of_summary(one) if one else None for one in (edit.before, summary))
         if after is not None:
             self._tables.put_summary(after, is_new=before is None)
@@ -257,6 +260,14 @@ class Transaction:
 def _change(before: Columns | None, after: Columns | None) -> _Delta:
     """The change of a tally in which ``after`` replaces ``before``."""
     return (after is not None) - (before is not None), (after[-1] if after else 0) - (before[-1] if before else 0)
+
+
+def _check_kept(before: LedgerSummary, after: LedgerSummary) -> None:
+    """``summary`` with what ``change`` and its ``added`` ones say of the ledger. The LAC and the fence never go back."""
+    assert after.master_key_hash == before.master_key_hash
+    assert after.is_fenced or not before.is_fenced, "a fence is never lifted"
+    assert after.last_add_confirmed >= before.last_add_confirmed
+    assert after.deleted_at >= before.deleted_at
 
 
 def _grown(summary: LedgerSummary, change: LedgerChange, added: Sequence[StoredBatch]) -> LedgerSummary:

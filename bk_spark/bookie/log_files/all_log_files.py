@@ -119,6 +119,7 @@ class LogFiles(EntryLogFiles):
     def mark(self) -> LogMark:
         """The end of all that was appended. The index must store it in one transaction with the stored batches of all before
         it."""
+        assert all(writer.dirty_file is None for writer in self._writers), "all before the mark is durable"
         return LogMark(
             self.sequences.next_sequence,
             self._journals[0].settings.file_ids.next_id,
@@ -163,6 +164,7 @@ class LogFiles(EntryLogFiles):
         for directory in (writer.directory for writer in self._journals):
             for file_id in directory.file_ids():
                 if file_id < mark.journal(directory.ordinal).file_id:
+                    assert file_id not in directory.written
                     directory.delete(file_id)
 
     def _note_durable(self) -> None:

@@ -27,11 +27,13 @@ class WritableDirectories:
     """Which entry log directories take new records. One thread sets them, the writing threads read them."""
 
     def __init__(self, count: int) -> None:
+        self._count = count
         self._ordinals = tuple(range(count))
 
     def set(self, ordinals: Sequence[int]) -> None:
         """An empty list changes nothing: fences and recovery adds must go somewhere."""
         if ordinals:
+            assert 0 <= min(ordinals) <= max(ordinals) < self._count
             self._ordinals = tuple(sorted(set(ordinals)))
 
     def of_ledger(self, ledger_id: int) -> int:
@@ -81,6 +83,7 @@ def sync_writers(writers: Sequence[RecordWriter]) -> None:
     for writer in dirty:
         writer.write()
     writers[0].directory.disk.sync_all([file for writer in dirty if (file := writer.dirty_file) is not None])
+    assert all(writer.dirty_file is None for writer in dirty), "what failed has raised"
 
 
 def forget_sealed(writers: Sequence[RecordWriter], files: Sequence[LogFile]) -> None:

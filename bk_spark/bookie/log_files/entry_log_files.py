@@ -92,6 +92,7 @@ class EntryLogFiles:
         with self._lock:
             directory = self._directory_of(file_id)
             if directory is not None:
+                assert file_id not in directory.written, "nobody appends to a file that is deleted"
                 directory.delete(file_id)
             self._drop(file_id)
         if directory is not None:
@@ -136,6 +137,7 @@ class EntryLogFiles:
         if len(self._open) >= MAX_OPEN_FILES:
             self._drop(next(iter(self._open)))
         self._open[file_id] = opened = _OpenFile(file, header)
+        assert len(self._open) <= MAX_OPEN_FILES
         return opened
 
     def _drop(self, file_id: int) -> None:
@@ -146,5 +148,6 @@ class EntryLogFiles:
 
 
 def _close_unused(opened: _OpenFile) -> None:
+    assert opened.users >= 0
     if opened.is_dropped and not opened.users:
         opened.file.close()

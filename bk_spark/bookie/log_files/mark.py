@@ -46,6 +46,15 @@ class LogMark:
     def entry_log(self, directory: int) -> FilePosition:
         return self.entry_logs[directory] if directory < len(self.entry_logs) else LOG_START
 
+    def is_behind(self, other: LogMark) -> bool:
+        """Whether any of it lies before what ``other`` says of the same.
+
+        The next id of entry logs is left out: compaction begins files beside the checkpoint that stores this mark.
+        """
+        pairs = (*zip(self.journals, other.journals, strict=False), *zip(self.entry_logs, other.entry_logs, strict=False))
+        has_lower_numbers = self.next_sequence < other.next_sequence or self.next_journal_id < other.next_journal_id
+        return has_lower_numbers or any(own < theirs for own, theirs in pairs)
+
 
 NO_MARK = LogMark()
 """The mark of a bookie that has logged nothing yet."""

@@ -177,6 +177,7 @@ class LogReplay:
             return Predecessor(file_id, last.end, 0)
         disk, path = self.directory.disk, self.directory.file_path(file_id)
         if last.end < disk.size(path):
+            assert last.end >= last.durable, "what was durable is never cut"
             disk.truncate(path, last.end)
         if last.end > last.durable and self.directory.kind is FileKind.ENTRY_LOG:  # checkpoints copy what journals hold anyway
             disk.rewrite(path, last.durable)

@@ -86,7 +86,9 @@ class LogScan:
     def items(self) -> Iterator[ScannedRecord | Gap]:
         """Every good record and every gap, in order. Raises FormatVersionError at a newer record, StorageError."""
         while self._at < self._size:
-            yield self._next()
+            before, found = self._at, self._next()
+            assert before < self._at <= self._size, "a scan goes on, and stays in the file"
+            yield found
 
     def seal_before(self, offset: int) -> RecordHeader | None:
         """The SEAL that ends at ``offset``, if there is one."""

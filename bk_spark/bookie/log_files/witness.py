@@ -89,9 +89,11 @@ class Witness:
 
         Call it before any reply that relies on them. Raises StorageError, and then again at every call.
         """
+        assert len(durable) == len(self._noted)
         for place, position in enumerate(durable):
             noted = self._noted[place]
             if position != noted:
+                assert position > noted, "files only grow, and their ids ascend"
                 self._is_dirty = True
                 self._is_sync_due |= position[0] != noted[0]
                 self._file.write(_FIRST_POSITION + place, _packed_position(position))

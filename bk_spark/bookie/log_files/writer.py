@@ -167,31 +167,37 @@ class RecordWriter:
         """Durable after the next ``sync``."""
         length = RECORD_HEADER_BYTES + len(batch.body)
         file = self._room_for(length)
+        assert self._sequences is None or 0 < sequence < self._sequences.next_sequence, "the counter gave the sequence out"
         if len(batch.body) >= self.settings.aligned_from_bytes:
             self._push(bytes(-self._end % ALIGNMENT_BYTES))
-        place = Place(self._salt, self._end, file.synced)
+        place = self._place(file)
         self._push(pack_batch(place, sequence, batch, master_key_hash))
         self._push(batch.body)
+        assert self._end == place.offset + length
         self._appended()
         return EntryLocation(self._file_id, place.offset, length)
 
     def append_note(self, note: LedgerNote, master_key_hash: bytes, sequence: int) -> None:
         """Durable after the next ``sync``."""
         file = self._room_for(RECORD_HEADER_BYTES)
-        self._push(pack_note(Place(self._salt, self._end, file.synced), sequence, note, master_key_hash))
+        self._push(pack_note(self._place(file), sequence, note, master_key_hash))
         self._appended()
 
     def write(self) -> None:
         """Hand all that was appended to the operating system. After that only a crash of the machine can lose it."""
         pending, self._pending, self._pending_bytes = self._pending, [], 0
-        if pending and self._file is not None:
-            self._file.append(pending)
+        if not pending:
+            return
+        assert self._file is not None
+        self._file.append(pending)
+        assert self._file.size == self._end, "every record stands at the offset that its header names"
 
     def sync(self) -> None:
         """Make all that was appended durable."""
         if self._file is not None:
             self.write()
             self._file.sync()
+            assert self._file.synced == self._end
 
     def idle(self) -> None:
         """Append an IDLE record, durably, if the file got something since its last one. Everything must be synced."""
@@ -208,6 +214,7 @@ class RecordWriter:
         self.sync()
         sequence = self._push_mark(file, RecordKind.SEAL)
         self.sync()
+        assert self._file_id not in self._sealed
         self._sealed[self._file_id] = LogFile(self._file_id, self.directory.ordinal, file.synced, is_sealed=True)
         if self._sequences is not None:
             self._predecessor = Predecessor(self._file_id, file.size, sequence)
@@ -229,9 +236,12 @@ class RecordWriter:
 
     def _begin_file(self) -> AppendFile:
         """If this raises NotOpenedError, nothing has changed but the next file's id."""
+        assert self._file is None
+        assert not self._pending, "all that was appended is in the file before"
         directory = self.directory
         salt = int.from_bytes(directory.disk.random_bytes(8), "little")
         file_id = self.settings.file_ids.take()
+        assert file_id > self._file_id, "the ids of a directory's files ascend"
         header = FileHeader(directory.kind, file_id, salt, self._predecessor, directory.bookie_id)
         file = directory.disk.create(directory.file_path(file_id), pack_file_header(header))
         directory.written[file_id] = file
@@ -240,8 +250,14 @@ class RecordWriter:
 
     def _push_mark(self, file: AppendFile, kind: RecordKind) -> int:
         sequence = UNCHAINED_SEQUENCE if self._sequences is None else self._sequences.take()
-        self._push(pack_mark(Place(self._salt, self._end, file.synced), sequence, kind))
+        self._push(pack_mark(self._place(file), sequence, kind))
         return sequence
+
+    def _place(self, file: AppendFile) -> Place:
+        """That of the next record."""
+        assert self._end >= FILE_HEADER_BYTES, "a file's header is not a record's place"
+        assert file.synced <= self._end
+        return Place(self._salt, self._end, file.synced)
 
     def _push(self, data: bytes | memoryview) -> None:
         self._pending.append(data)

@@ -112,7 +112,7 @@ class Monitoring:
         if unregistered := self._unregistered():
             reasons.append(f"unregistered: {unregistered}")
         if bookie.failure is not None:
-            reasons.append(f"failed: {bookie.failure}")
+            reasons.append(f"failed: {str(bookie.failure) or repr(bookie.failure)}")
         if bookie.lapse:
             reasons.append(f"lapsed: {bookie.lapse}")
         if bookie.is_ordered_read_only:

@@ -177,6 +177,7 @@ class Compaction:
     def _unlink(self, file_id: int, done: Compacted) -> None:
         """Unlink a DEAD entry log and remove it from the index. A crash may have come between the two: then the file is
         gone."""
+        assert any(one.file_id == file_id and one.state is LogState.DEAD for one in self._storage.entry_logs())
         logs = self._storage.log_files
         if logs.path_of(file_id) is not None:
             done.bytes_freed += logs.size_of(file_id)
@@ -246,7 +247,10 @@ class _Copying:
             return False
         if self._copies is None:
             self._copies = self.local.storage.log_files.copies("compaction")
-        self._moves.append((stored, self._copies.append(batch, header.master_key_hash, header.sequence)))
+        place = self._copies.append(batch, header.master_key_hash, header.sequence)
+        assert place.length == stored.location.length, "a copy is as long as the record"
+        assert place.file_id != stored.location.file_id
+        self._moves.append((stored, place))
         self.copied_records += 1
         self._moves_bytes += stored.location.length
         if self._moves_bytes >= STEP_BYTES or len(self._moves) >= STEP_BATCHES:

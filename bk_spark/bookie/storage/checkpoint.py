@@ -154,6 +154,7 @@ class Checkpoints:
                 shared.log_files.seal()
             mark, files = shared.log_files.mark(), shared.log_files.files()
         with shared.changed:
+            assert mark.next_sequence == shared.log_files.sequences.next_sequence, "all below the mark is in the cache"
             self._flush = _Flush(shared.layers.freeze(), mark, files, is_roll)
         return self._flush
 
@@ -200,6 +201,7 @@ class Checkpoints:
             self._copies.seal()
         self._commit(changes, flush.mark, flush.files)
         with shared.changed:
+            assert shared.layers.frozen is flush.cache, "what is dropped is what was committed"
             shared.layers.drop_frozen()
         with suppress(NotOpenedError):  # a later checkpoint deletes them, too
             shared.log_files.delete_journals(flush.mark)
@@ -208,6 +210,7 @@ class Checkpoints:
         """``files`` belong to ``mark``. The files of the copies are added."""
         copied = self._copies.files() if self._copies is not None else ()
         with self._shared.index.changing() as index:
+            assert not mark.is_behind(index.mark), f"the mark {mark} would move back from {index.mark}"
             index.commit(changes, mark, [*files, *copied])
             stored = index.generation
         self._shared.log_files.witness_index(stored.incarnation, stored.generation)
@@ -272,9 +275,10 @@ def joined(run: list[StoredBatch]) -> Iterable[tuple[EncodedBatch, int]]:
     try:
         batches, newest = [batch for batch, _ in each], max(sequence for _, sequence in each)
         found = coalesce_whole(batches) if batches[0].header.is_apache else [coalesce(batches)]
-        return [(batch, newest) for batch in found]
     except CorruptionError:
         return each  # nobody has looked inside yet: what a client sent is kept as it came
+    assert sum(batch.header.count for batch in found) == sum(batch.header.count for batch in batches)
+    return [(batch, newest) for batch in found]
 
 
 def _joinable(batches: list[StoredBatch]) -> Iterator[tuple[StoredBatch, bool]]:

@@ -87,7 +87,7 @@ class LedgerStorage(StoredLedgers):
             self._last_duplicate_at = self.log_files.sequences.next_sequence
             return True
         with self._gate.changing():
-            sequence = self.log_files.sequences.take()
+            sequence = self._next_sequence()
             is_large = len(batch.body) >= self._config.direct_add_bytes
             is_logged = is_large or self._config.journal_write_data
             location = self.log_files.append(batch, master_key_hash, sequence) if is_logged else None
@@ -166,8 +166,10 @@ class LedgerStorage(StoredLedgers):
         if self._is_force_staged and not self._config.journal_write_data:
             self._checkpoints.run()
         self._is_force_staged = False
+        durable = self.log_files.sequences.next_sequence - 1
+        assert durable >= self._durable_sequence, "what is durable stays so"
         with self._changed:
-            self._durable_sequence = self.log_files.sequences.next_sequence - 1
+            self._durable_sequence = durable
             self._changed.notify_all()
 
     def idle(self) -> None:
@@ -261,9 +263,14 @@ class LedgerStorage(StoredLedgers):
 
     def _append_note(self, note: LedgerNote, master_key_hash: bytes) -> int:
         with self._gate.changing():
-            sequence: int = self.log_files.sequences.take()
+            sequence = self._next_sequence()
             self.log_files.append_note(note, master_key_hash, sequence)
             self._has_notes = True
+        return sequence
+
+    def _next_sequence(self) -> int:
+        sequence = self.log_files.sequences.take()
+        assert sequence > self._durable_sequence, "nothing counts as durable before it is synced"
         return sequence
 
     def _judge(self, batch: EncodedBatch, ledger: CachedLedger, *, is_recovery: bool) -> Judgement:

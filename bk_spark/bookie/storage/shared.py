@@ -55,12 +55,16 @@ class ChangeGate:
     def check(self) -> None:
         """Raise StorageError if a change failed before."""
         if self.failure is not None:
-            raise StorageError("writing", f"this bookie takes no more until it is started again, after: {self.failure}")
+            raise StorageError("writing", f"this bookie takes no more until it is started again, after: {self._reason}")
 
     def check_denial(self) -> None:
         """Raise StorageError if nothing may be denied: a failed write may have left records that the next start finds."""
         if self.failure is not None:
-            raise StorageError("denying", f"what the disk holds is unknown, after: {self.failure}")
+            raise StorageError("denying", f"what the disk holds is unknown, after: {self._reason}")
+
+    @property
+    def _reason(self) -> str:
+        return str(self.failure) or repr(self.failure)  # an assertion may have no text
 
 
 class LockedIndex:

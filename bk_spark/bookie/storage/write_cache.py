@@ -115,6 +115,8 @@ class WriteCache:
 
     def begin(self, ledger_id: int, ledger: CachedLedger) -> CachedLedger:
         """Take in a ledger that is not here."""
+        assert ledger_id not in self._ledgers
+        assert not ledger.batches, "batches come by add, which counts their bytes"
         self._ledgers[ledger_id] = ledger
         self.highest_ledger_id = max(self.highest_ledger_id, ledger_id)
         self.size_bytes += BATCH_OVERHEAD_BYTES
@@ -125,6 +127,7 @@ class WriteCache:
         return max((one for one, ledger in self._ledgers.items() if not ledger.has_chosen_id and one not in others), default=-1)
 
     def add(self, ledger: CachedLedger, stored: StoredBatch, last_add_confirmed: int) -> None:
+        assert self._ledgers.get(stored.ledger_id) is ledger, "no batch goes to another layer, which may be written out already"
         ledger.add(stored, last_add_confirmed)
         self.size_bytes += BATCH_OVERHEAD_BYTES + (len(stored.batch.body) if stored.batch is not None else 0)
 
@@ -148,6 +151,7 @@ class CacheLayers:
 
     def drop_frozen(self) -> None:
         """Call it when all of the frozen cache is in the index."""
+        assert self.frozen is not None
         self.frozen = None
 
     def ledger(self, ledger_id: int) -> CachedLedger | None:

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from bk_spark.bookie.bookie import Bookie
+from bk_spark.bookie.log_files.writer import RecordWriter
 from bk_spark.entries.digest import master_key
 from bk_spark.errors import ConfigError
 from bk_spark.quorum import IdPattern
@@ -251,6 +252,25 @@ def test_after_a_failed_sync_nothing_is_acked_until_a_restart(harness, size):
     assert harness.add(1, 5, 9, size=size).status is Status.IO_ERROR
     assert harness.add(1, 10, 14, size=size).status is Status.IO_ERROR
     harness.restart()
+    harness.assert_holds(1, 0, 4, size=size)
+    assert harness.add(1, 5, 9, size=size).status is Status.OK
+
+
+def test_after_an_assertion_of_the_storage_nothing_is_acked_until_a_restart(harness, monkeypatch, size):
+    """It goes up through the sync thread, which ends the bookie. What shares the storage meanwhile is told, too."""
+    harness.start()
+    harness.add(1, 0, 4, size=size)
+    with monkeypatch.context() as patch:
+        patch.setattr(RecordWriter, "_push", lambda *_: None)
+        with pytest.raises(AssertionError):
+            harness.stage(harness.batch(1, 5, 9, size=size))
+    assert harness.sync() == []
+    refused = harness.add(1, 5, 9, size=size)
+    assert refused.status is Status.IO_ERROR
+    assert "after: AssertionError()" in refused.detail
+    assert harness.read(1, 5, 5)[1].status.verdict is Verdict.UNKNOWN
+    harness.kill()
+    harness.start()
     harness.assert_holds(1, 0, 4, size=size)
     assert harness.add(1, 5, 9, size=size).status is Status.OK
 

@@ -31,13 +31,17 @@ LARGE = 2000
 
 
 def look_at_the_greatest_first_id(patch: pytest.MonkeyPatch) -> None:
-    overlapping = BatchWindow.overlapping
+    begin, overlapping = BatchWindow.__init__, BatchWindow.overlapping
+
+    def from_the_beginning(self, cached, fetch, first, span, deleted_at=0):
+        begin(self, cached, fetch, 0, span, deleted_at)
 
     def nearest(self, first, last):
         batches = overlapping(self, 0, last)
         found = max(batches, key=lambda stored: (stored.first_entry_id, stored.sequence), default=None)
         return [found] if found is not None and found.last_entry_id >= first else []
 
+    patch.setattr(BatchWindow, "__init__", from_the_beginning)
     patch.setattr(BatchWindow, "overlapping", nearest)
 
 

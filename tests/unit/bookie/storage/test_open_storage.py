@@ -226,6 +226,8 @@ def test_a_row_that_compaction_moved_after_it_was_found_is_looked_up_again(harne
     place = copies.append(batch, header.master_key_hash, stored.sequence)
     copies.sync()
     storage.move([(stored, place)], copies.files(), 0)
+    storage.log_files.copies("checkpoint").seal()
+    copies.seal()
     storage.log_files.delete(stored.location.file_id)
     assert storage.get(stored) == batch
     harness.assert_holds(1, 0, 4)
@@ -239,8 +241,9 @@ def test_two_master_keys_for_one_ledger_are_damage(harness):
     harness.start()
     harness.add(1, 0, 4)
     hash_of = harness.bookie.storage.facts(1).master_key_hash
-    harness.bookie.storage.log_files.append(harness.batch(1, 5, 9), bytes(len(hash_of)), 99)
-    harness.bookie.storage.log_files.sync()
+    logs = harness.bookie.storage.log_files
+    logs.append(harness.batch(1, 5, 9), bytes(len(hash_of)), logs.sequences.take())
+    logs.sync()
     harness.kill()
     with pytest.raises(CorruptionError, match="another master key"):
         harness.start()

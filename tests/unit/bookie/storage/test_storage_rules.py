@@ -45,8 +45,10 @@ def test_the_schedule_of_a_storage_rule_holds(scene: Scene, case: Case) -> None:
 def test_the_schedule_of_a_storage_rule_goes_wrong_without_its_guard(scene: Scene, case: Case) -> None:
     with pytest.MonkeyPatch.context() as patch:
         case.without(patch)
-        with pytest.raises(Violated):
+        with pytest.raises(AssertionError) as caught:  # Violated is one
             case.schedule(scene)
+    is_of_the_bookie = caught.traceback[-1].frame.f_globals["__name__"].startswith("bk_spark.bookie.")
+    assert isinstance(caught.value, Violated) or is_of_the_bookie, "an assertion of the storage stops it before harm is done"
 
 
 def test_every_storage_rule_has_a_schedule() -> None:
