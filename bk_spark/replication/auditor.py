@@ -232,6 +232,7 @@ class AuditorProcess:
 
     def _begin_term(self) -> _Term:
         """Learn which bookies ledgers name, and take the office."""
+        assert self._term is None
         named = self._audit.mark_lost(lambda: None if self._stopping else frozenset()).named
         bookies = LostBookies(int(self._config.lost_bookie_grace_s * 1000), named)
         term = _Term(self._election.votes, bookies, time.monotonic(), self._writable_racks())
@@ -325,6 +326,7 @@ class AuditorProcess:
         return term.bookies.lost if self._term is term and not self._stopping else None
 
     def _finish_check(self, term: _Term, check: _RunningCheck) -> None:
+        assert check.future.done(), "the thread waits for no check"
         term.check = None
         if not check.future.result():
             return

@@ -104,6 +104,7 @@ class LedgerRereplication:
         if tail is not None and tail == fence and not metadata.application:
             recovery = RecoverLedger(metadata, version, self._means.recover)
             metadata, version = await self._means.perform(metadata, recovery)
+            assert metadata.is_closed, "a recovery ends with a closed ledger"
             end, tail = len(metadata.fragments), None
         done = RereplicatedLedger(metadata.ledger_id, False, open_fragment=tail)
         for index in range(end):

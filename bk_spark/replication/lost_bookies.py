@@ -98,6 +98,8 @@ class LostBookies:
             # All ledgers seem to be re-replicated. The next audit finds which lost bookies no ledger names any more.
             self._audited.clear()
         self._had_marks = bool(seen.marks)
+        assert self._lost.isdisjoint(seen.registered), "a bookie that is there is not lost"
+        assert self._lost.isdisjoint(self._gone_since_ms)
 
     def observe_nothing(self) -> None:
         """The registrations could not be read: bookies may go in the meantime without being seen to go."""

@@ -163,6 +163,7 @@ class ReplicationWorker:
     def _begin_due(self) -> None:
         while self._due and not self._stopping and len(self._under_way) < self._config.parallel_ledgers:
             ledger_id = self._due.popleft()
+            assert ledger_id not in self._under_way, "a worker copies a ledger once at a time"
             task = self._under_way[ledger_id] = self._context.loop.create_task(self._rereplicate(ledger_id))
             task.add_done_callback(partial(self._ended, ledger_id))
 
@@ -197,6 +198,7 @@ class ReplicationWorker:
         """Plan the next try of a ledger that is not whole."""
         if done.is_whole:
             return
+        assert done.ledger_id not in self._retries, "a ledger that waits for its next try was not begun"
         is_open = done.open_fragment is not None
         pause_s = self._config.open_fragment_grace_s if is_open else self._retry_s(done)
         self._retries[done.ledger_id] = _Retry(self._context.loop.time() + pause_s, done.open_fragment)

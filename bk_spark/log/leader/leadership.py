@@ -78,6 +78,7 @@ class Leadership:
         """Displace the log's leader, and list an empty ledger. Once this returns, entries may be added to that ledger."""
         created = self.create()
         request = CommitRequest(CommitKind.APPEND, opened=created.ledger.ledger_id, **self._schema)
+        assert self.epoch == 0, "a leader takes over once"
         self.epoch = self._logs.commit_or_abort(created.job, request).epoch
         return created.ledger
 
@@ -94,6 +95,8 @@ class Leadership:
         return end_of(ledger, None if self._rows is None else self._rows.in_ledger(ledger.ledger_id))
 
     def _commit(self, job: WriteJob, ends: tuple[CommittedLedger, ...], opened: int | None) -> None:
+        assert self.epoch > 0, "it has taken over"
+        assert opened not in {end.ledger_id for end in ends}
         request = CommitRequest(CommitKind.APPEND, opened=opened, closed=ends, leader_epoch=self.epoch, **self._schema)
         self._logs.commit_or_abort(job, request)
 

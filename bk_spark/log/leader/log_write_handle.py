@@ -215,7 +215,17 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
     # --- on the event loop
 
     def _look(self) -> None:
-        """See what happened and what arrived, and do what may be done."""
+        """See what happened and what arrived, and do what may be done. A bug ends the leader: somebody waits for each call."""
+        try:
+            self._do_what_is_due()
+        except Exception as problem:
+            logger.exception("the writer of log '%s' failed; please report this bug", self._name)
+            self._fail(self._reason(problem, self._rolls.ledger))
+            self._end_if_closed()
+            if self._news or any(self._calls):  # each look ends one of these at least
+                self._loop.call_soon(self._look)
+
+    def _do_what_is_due(self) -> None:
         self._calls.begin_to_look()
         self._calls.is_attended = False
         while self._news:

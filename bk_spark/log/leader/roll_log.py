@@ -90,6 +90,7 @@ class RollLog(Generic[_Ledger, _Append]):
         """The append that is to be sent to ``ledger`` now, behind all that were returned before; None: none is."""
         if not self._queue or self.is_queueing:
             return None
+        assert not self.has_failed, "a failed leader sends nothing more"
         append, nbytes = self._queue[0]
         if nbytes and self._unconfirmed_bytes and self._unconfirmed_bytes + nbytes > self._window_bytes:
             return None
@@ -101,8 +102,11 @@ class RollLog(Generic[_Ledger, _Append]):
 
     def confirmed(self, nbytes: int) -> None:
         """An append that ``next`` returned is confirmed."""
+        assert self._unconfirmed > 0
+        assert self._unconfirmed_bytes >= nbytes
         self._unconfirmed -= 1
         self._unconfirmed_bytes -= nbytes
+        assert self._unconfirmed or not self._unconfirmed_bytes, "without appends under way there are no bytes under way"
 
     def withdraw(self, append: _Append, nbytes: int) -> bool:
         """Take an append out of the queue, as if it had not been made. False: it is not there."""
@@ -140,6 +144,7 @@ class RollLog(Generic[_Ledger, _Append]):
 
     def begin_roll(self) -> None:
         """STEADY → OPENING: create the next ledger, and commit it."""
+        assert not self.has_failed, "a failed leader lists no further ledger"
         self._move(RollState.STEADY, RollState.OPENING)
 
     def call_off(self) -> None:
@@ -149,6 +154,7 @@ class RollLog(Generic[_Ledger, _Append]):
 
     def opened(self, ledger: _Ledger) -> None:
         """OPENING → DRAINING: the log lists ``ledger``."""
+        assert ledger is not self.ledger
         self._move(RollState.OPENING, RollState.DRAINING)
         self.ledger = ledger
         self._ledger_bytes, self._due_bytes = 0, self._limits.roll_bytes

@@ -12,6 +12,7 @@ from bk_spark.errors import (
     BookKeeperError,
     ConfigError,
     EntryTooLargeError,
+    InternalError,
     LedgerClosedError,
     LedgerFencedError,
     NotEnoughBookiesError,
@@ -70,6 +71,24 @@ def test_a_leader_that_learns_at_its_close_that_it_was_displaced_says_so(leader:
     leader.ledgers[0].close_error = LedgerFencedError(5)
     with pytest.raises(LedgerFencedError):
         leader.lead().close()
+
+
+def test_a_bug_ends_the_leader_and_is_told_to_all_who_wait(leader: HandLeadership, monkeypatch: pytest.MonkeyPatch) -> None:
+    writer = leader.lead()
+    sent_before = writer.append_async(b"a")
+    assert sent(leader) == [[b"a"]]
+
+    def broken() -> None:
+        raise AssertionError
+
+    monkeypatch.setattr(writer._rolls, "next", broken)
+    waiting = writer.append_async(b"b")
+    leader.ledgers[0].beat()
+    assert isinstance(waiting.exception(0), InternalError)
+    with pytest.raises(InternalError, match="AssertionError"):
+        writer.close()
+    leader.ledgers[0].confirm()
+    assert sent_before.result(0) == LogPosition(5, 0), "the ledger has it"
 
 
 def test_close_waits_for_all_that_was_appended_also_what_a_roll_has_queued(leader: HandLeadership) -> None:

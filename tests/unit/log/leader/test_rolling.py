@@ -78,7 +78,7 @@ class WithoutFailure(RollLog[HandLedger, object]):
     """Log rule 3 without its second half: an append that failed is taken for answered, and the leader goes on."""
 
     def fail(self, error: BookKeeperError) -> list[object]:
-        self.confirmed(0)
+        self.confirmed(self._unconfirmed_bytes)
         return []
 
 
