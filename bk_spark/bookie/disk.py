@@ -36,7 +36,10 @@ from bk_spark.errors import ConfigError, NotOpenedError, StorageError
 
 TEMPORARY_SUFFIX = ".creating"
 SECTOR_BYTES = 512
-"""What a disk writes in one piece at least."""
+"""What a disk writes in one piece at least.
+
+NB: nothing checks that. On a disk that tears sectors a power cut can damage the witness, which the CRC of each of its sectors
+shows: the bookie then starts in limbo."""
 
 KERNEL_BOOT = Path("/proc/sys/kernel/random/boot_id")
 """Linux's name of this boot of the kernel."""
@@ -127,7 +130,11 @@ class AppendFile(WrittenFile):
         return self.synced < self.size or self._poison is not None
 
     def sync(self) -> None:
-        """Make all that was appended durable. If this or a write failed, this and every later call raise StorageError."""
+        """Make all that was appended durable. If this or a write failed, this and every later call raise StorageError.
+
+        NB: a disk is believed when it says so. One that only has the bytes in a volatile cache loses acked entries.
+        A sync has no time limit: those who wait for it have one.
+        """
         if self.is_dirty:
             self._attempt("syncing", self._fdatasync)
             self.synced = self.size

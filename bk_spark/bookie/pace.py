@@ -46,3 +46,5 @@ class Clocks:
 
 
 SYSTEM_CLOCKS = Clocks(lambda: time.time_ns() // 1_000_000, time.monotonic)
+"""NB: Linux's steady clock does not count the time in which the machine was suspended. After it an epoch counts as younger than
+it is, by that time, so that the bookie lapses later (process/epoch_keeper.py)."""

@@ -27,6 +27,7 @@ FIRST_PAGE_BATCHES = 8
 """As many as a read of a few entries needs. Every further page has twice as many."""
 
 MAX_SEQUENCE = (1 << 63) - 1
+"""The highest that SQLite's integers hold: behind all rows of one first id."""
 
 Fetch = Callable[[tuple[int, int], int], list[StoredBatch]]
 """``LedgerIndex.batches`` of one ledger."""

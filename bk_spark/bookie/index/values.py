@@ -85,7 +85,10 @@ class StoredBatch:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """The same for two copies of one batch: the ids, and the CRC of the body, whose digests, if any, cover the rest."""
+        """The same for two copies of one batch: the ids, and the CRC of the body, whose digests, if any, cover the rest.
+
+        NB: another body has the same CRC with a chance of 1 in 4 billion. Only a writer at fault sends one under the same ids.
+        """
         return self.ledger_id, self.first_entry_id, self.last_entry_id, self.pattern, self.body_crc32c
 
     def holds(self, entry_id: int) -> bool:

@@ -25,6 +25,7 @@ MAX_DAMAGED = 1_000
 """Stored batches kept at a time, about 300 KB; the next scrub finds the others again."""
 
 PAGE_BATCHES = 256
+"""Stored batches of the index that are read at once. That blocks the index for a few milliseconds."""
 
 _Ids = list[tuple[IdPattern, int, int]]
 """Ids by pattern and interval, both ends inclusive."""

@@ -27,6 +27,7 @@ RESERVED_FILES = 512
 """For the process's files that are not connections: logs, the index, the metadata store, and some more."""
 
 LEAST_CONNECTIONS = 16
+"""With fewer a bookie does not start: other bookies, a few clients and an operator would already be too many."""
 
 
 def server_options(connections: int) -> tuple[tuple[str, int], ...]:

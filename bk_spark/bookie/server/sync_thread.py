@@ -296,6 +296,7 @@ class CheckpointThread:
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        """One piece of work at most: a checkpoint begins once the one before has ended."""
         self._lock = threading.Lock()
         self._problem: BaseException | None = None
         self._failed: Fail | None = None

@@ -31,7 +31,9 @@ from bk_spark.metadata.store import MetadataStore, find
 from bk_spark.metadata.znodes import Znodes
 
 TOMBSTONE_MS = 7 * 24 * 3600 * 1000
-"""A week, as in Apache BookKeeper: longer than a machine stands still before somebody looks after it."""
+"""A week, as in Apache BookKeeper: longer than a machine stands still before somebody looks after it.
+
+NB: it goes by the wall clock of this machine. A clock that jumps ahead ends tombstones early, by as much as it jumps."""
 
 METADATA_EXISTS = 0
 """Stands for the time of a deletion: only this bookie's copy was deleted, and the tombstone's week has not begun."""

@@ -113,7 +113,10 @@ class Checkpoints:
             self._run(flush)
 
     def finish(self) -> None:
-        """Run the frozen checkpoint, or wait for its end if it runs already. Raises StorageError if it was not done."""
+        """Run the frozen checkpoint, or wait for its end if it runs already. Raises StorageError if it was not done.
+
+        NB: the wait has no bound. On a disk that hangs no add is answered, and its clients go on with other bookies.
+        """
         flush, shared = self._flush, self._shared
         if flush is not None:
             self._run(flush)

@@ -10,7 +10,7 @@ from bk_spark.config import MIB
 from bk_spark.entries.apache_entries import ApacheEntries
 
 KEPT_BYTES = 32 * MIB
-"""Decoded batches that are kept: those of some dozens of readers, of 1 MiB each."""
+"""Decoded batches that are kept: those of some dozens of readers, of 1 MiB each. Those used longest ago go first."""
 
 
 class KeptBatches:

@@ -68,6 +68,7 @@ LOOK_AGAIN_S = 0.5
 """While another bookie answers at its address, a bookie is looked up at most twice a second, whatever is sent to it."""
 
 _DRAIN_LOOK_S = 0.005
+"""Between two looks whether all is sent. A close takes this much longer at most."""
 
 SMALL_BYTES = 64 * KIB
 """Adds with bodies below this size go as frames, larger ones over gRPC, which moves them with less of Python's time."""
@@ -126,6 +127,7 @@ class BookieConnection:
         """Whether another bookie gave the last answer: this one may be registered at another address by now."""
         self._looked_s = -LOOK_AGAIN_S
         self._outgoing: asyncio.Queue[QueuedAdd] = asyncio.Queue()
+        """It has no bound of its own: each writer's window bounds what it puts here, and what it gives up is taken out."""
         self._waiting: dict[int, QueuedAdd] = {}
         self._next_request = 0
         self._sender: asyncio.Task[None] | None = None

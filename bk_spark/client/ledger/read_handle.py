@@ -30,6 +30,7 @@ class ReadQueue(RunningRead):
     def __init__(self, context: ClientContext, metadata: LedgerMetadata, machine: ReadEntries) -> None:
         context.check_may_wait()
         self._arrived: queue.SimpleQueue[Deliver | Finish] = queue.SimpleQueue()
+        """The state machine asks for no more while ``ReadLimits.ahead_bytes`` are here."""
         super().__init__(context, metadata, machine, self._arrived.put)
 
     def __iter__(self) -> Iterator[EntryBatch]:

@@ -11,7 +11,8 @@ from bk_spark.errors import MetadataConflictError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
 MAX_RECOVERIES = 8
-"""Recoveries of one open. Each lost one means that another recoverer wrote the ledger's metadata, and so made progress."""
+"""Recoveries of one open. Each lost one means that another recoverer wrote the ledger's metadata, and so made progress. The
+last one's MetadataConflictError fails the open, which may be tried again."""
 
 
 def recovered(

@@ -20,10 +20,12 @@ from bk_spark.errors import BookKeeperError, LedgerFencedError, MetadataConflict
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 
 MAX_LOST_WRITES = 10
-"""Compare-and-sets of one update that may be lost. Each means that somebody else changed the metadata in between."""
+"""Compare-and-sets of one update that may be lost. Each means that somebody else changed the metadata in between,
+which happens once or twice. After the last one the update fails, and whoever made it decides again."""
 
 MAX_UNKNOWN_ANSWERS = 3
-"""Calls of one update that the metadata store may leave unanswered, each for its own timeout."""
+"""Calls of one update that the metadata store may leave unanswered, each for its own timeout: by then it is down. The update
+fails, and whether its write happened stays unknown."""
 
 Change = Callable[[LedgerMetadata], LedgerMetadata]
 

@@ -31,6 +31,7 @@ _REMOVE_NAMED = (CommitKind.REPLACE, CommitKind.COMPACT)
 _MAX_SCHEMAS = 10_000
 """They stand in one directory."""
 _MAX_APPLICATION_ID = 1000
+"""Characters: it stands in each commit of its application, beside little else. A longer one is refused."""
 _REPEATED = ("version", "time_ms", "content", "schema_id", "base_version", "replaced_version", "total", "end_row", "lanes")
 """Fields of the newest version that the head repeats."""
 

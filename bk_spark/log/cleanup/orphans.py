@@ -44,6 +44,7 @@ OLDER_THAN_S = 24 * 3600
 """Tasks set ``running`` every few minutes for as long as they write."""
 
 MAX_AGE_S = 100 * 365 * 24 * 3600
+"""A century. A larger age is a mistake, such as milliseconds for seconds, and is refused."""
 
 
 class OrphanKind(Enum):

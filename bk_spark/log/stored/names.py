@@ -30,6 +30,7 @@ from bk_spark.metadata.znodes import Znodes
 MAX_LOGS = 10_000
 """Names stand in one directory, and listing it must fit into one reply of ZooKeeper (1 MiB)."""
 MAX_NAME_CHARACTERS = 200
+"""A name is one part of a path, which people type and read in messages. A longer one is refused."""
 _TRIES = 100
 """Each further try means that a commit to the log succeeded meanwhile."""
 

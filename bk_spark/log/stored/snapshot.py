@@ -37,6 +37,7 @@ from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.store import MetadataStore
 
 _BYTES_AT_ONCE = 32 * MIB
+"""Of values that are read in one round: PAGES_AT_ONCE full pages. What is beyond it comes with the next round."""
 _BYTES_PER_LEDGER = 102
 """Bytes of a page for one ledger added and one removed: see LEDGERS_PER_PAGE."""
 _VACUUM_TRIES = 10

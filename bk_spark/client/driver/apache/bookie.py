@@ -59,6 +59,7 @@ class ApacheBookie:
         self._framing = framing
         self._connections = ApacheConnections(bookie_id, lookup, contexts)
         self._outgoing: asyncio.Queue[QueuedAdd] = asyncio.Queue()
+        """As that of ``BookieConnection``: the writers' windows bound it."""
         self._sender: asyncio.Task[None] | None = None
         self._reads = asyncio.Semaphore(MOST_READS)
 
