@@ -20,8 +20,8 @@ from tests.durations.recorded import recorded_s, scope_of
 
 pytest_plugins = ["tests.durations.recorder"]
 
-# All that is collected stays until the end of the run: the collector, which would look at it again and again, took two fifths of
-# the CPU of the unit tests. It does not run while tests are collected, and leaves them alone afterwards.
+# All that is collected stays until the end of the run: the garbage collector, which would look at it again and again, took two
+# fifths of the CPU of the unit tests. It does not run while tests are collected, and leaves them alone afterwards.
 gc.disable()
 
 hypothesis.settings.register_profile("bk_spark", PROFILE)

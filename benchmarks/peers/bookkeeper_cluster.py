@@ -35,6 +35,9 @@ REGISTERED_S = 60.0
 SHELL_S = 120.0
 """A command starts a JVM and asks ZooKeeper."""
 
+COMPILE_S = 120.0
+"""A file takes two seconds where nothing else runs."""
+
 _STORAGE = "org.apache.bookkeeper.bookie"
 
 DB_STORAGE: Mapping[str, str] = {"ledgerStorageClass": f"{_STORAGE}.storage.ldb.DbLedgerStorage"}
@@ -156,11 +159,21 @@ class JavaPrograms:
     @contextmanager
     def start(self, source: Path, *arguments: str) -> Iterator[Peer]:
         """A Java program of one file, started with the metadata URI and ``arguments``."""
-        peer = Peer([*self.java, str(source), self.metadata_uri, *arguments], self.directory / f"{source.stem}.log")
+        *java, class_path = self.java
+        path = os.pathsep.join([str(self._compiled(source)), class_path])
+        peer = Peer([*java, path, source.stem, self.metadata_uri, *arguments], self.directory / f"{source.stem}.log")
         try:
             yield peer
         finally:
             peer.close()
+
+    def _compiled(self, source: Path) -> Path:
+        """The directory of its classes. To compile it takes as long as the program takes to start, so it is done once."""
+        classes = self.directory / f"{source.stem}-classes"
+        if not classes.exists():
+            compiler = [self.java[0], "-m", "jdk.compiler/com.sun.tools.javac.Main"]
+            subprocess.run([*compiler, "-cp", self.java[-1], "-d", str(classes), str(source)], check=True, timeout=COMPILE_S)
+        return classes
 
 
 class BookKeeperCluster:
