@@ -213,6 +213,7 @@ class AddEntries(sm.StateMachine):
             self._closing.add_answered(event)
             return
         if event.status is Status.OK:
+            assert request.slot not in self._ensemble.failed, "the adds of a slot that failed were cancelled"
             request.batch.acked.add(request.slot)
             self._gaps.acked(self._ensemble.bookies[request.slot], now_ms)
             if self._forces is not None:
@@ -230,6 +231,8 @@ class AddEntries(sm.StateMachine):
     def _settle(self) -> None:
         """Confirm what may be confirmed, then release the batches that no bookie owes an answer for."""
         self._confirm_in_order()
+        assert self.last_add_confirmed <= self._last_acked <= self.last_add_pushed
+        assert self.length <= self._length_acked <= self._batches.length
         for batch in self._pending.settled(is_over=self._state not in MAY_APPEND):
             self._commands += [sm.Release(token) for token, _ in batch.appends]
 
@@ -237,6 +240,7 @@ class AddEntries(sm.StateMachine):
         unconfirmed = self._pending.unconfirmed
         while unconfirmed and self._state in MAY_CONFIRM and has_ack_quorum(unconfirmed[0], self.metadata):
             batch = unconfirmed.popleft()
+            assert batch.first == self._last_acked + 1, "entries are confirmed in the order of their ids"
             batch.confirmed = True
             self._last_acked, self._length_acked = batch.last, batch.length
             if self._forces is None:
@@ -266,6 +270,7 @@ class AddEntries(sm.StateMachine):
 
     def _forced(self, commands: list[sm.Command]) -> None:
         assert self._forces is not None
+        assert self.last_add_confirmed <= self._forces.last_forced <= self._last_acked
         self.last_add_confirmed, self.length = self._forces.last_forced, self._forces.length
         self._commands += commands
 
@@ -336,6 +341,7 @@ class AddEntries(sm.StateMachine):
             self._gaps.fragment_ended(self._ensemble.bookies, now_ms)
             self._pending.forget_acks(replaced)
             self._explicit_lac.replaced(replaced)
+            assert all(batch.acked.isdisjoint(replaced) for batch in self._pending.unconfirmed)
             for batch in self._pending.unconfirmed:
                 for slot in replaced:
                     self._send(batch, slot, now_ms)
@@ -419,6 +425,8 @@ class AddEntries(sm.StateMachine):
             self._follow_ensemble()
 
     def _begin_close(self) -> None:
+        assert self.error is not None, "nothing more is accepted"
+        assert not self._pending.unconfirmed
         self._commands += self._closing.write(self.last_add_confirmed, self.length)
 
     def _metadata_answered(self, event: sm.MetadataEvent, now_ms: int) -> None:

@@ -135,6 +135,8 @@ class RecoverLedger(sm.StateMachine):
 
     def _begin(self, now_ms: int) -> None:
         self._starts += 1
+        assert self._starts <= MAX_STARTS
+        assert self._update.metadata.state is LedgerState.IN_RECOVERY, "nothing is fenced before"
         metadata = self._update.metadata
         self._fencing = RecoveryFencing(metadata, self._asking(metadata.last_fragment, now_ms))
 
@@ -165,6 +167,7 @@ class RecoverLedger(sm.StateMachine):
         if fencing.error is not None:
             self._end_recovery(fencing.error)
         elif fencing.is_done:
+            assert fencing.floor >= self._update.metadata.last_fragment.first_entry_id - 1
             self._fencing = None
             if fencing.floor == NO_ENTRY:
                 self._begin_writes(NO_ENTRY, 0, now_ms)
@@ -180,6 +183,7 @@ class RecoverLedger(sm.StateMachine):
         self._commands += reads.go_on(now_ms)
         found = reads.take_ready()
         if found:
+            assert [int(found[0].entry_ids[0]), len(found[0])] == [self._floor, 1]
             self._commands += reads.cancel()
             self._begin_writes(int(found[0].entry_ids[0]), int(found[0].lengths[0]), now_ms)
         elif reads.error is not None:
@@ -236,6 +240,10 @@ class RecoverLedger(sm.StateMachine):
             self._close(writes, now_ms)
 
     def _close(self, writes: RecoveryWrites, now_ms: int) -> None:
+        assert not self._is_closing
+        assert self._reads is None
+        assert writes.is_done
+        assert writes.confirmed >= self._floor, "the end is never below what was confirmed"
         marked = self._update
         end = _End(marked.metadata.fragments, writes.metadata.fragments, writes.confirmed, writes.length)
         self._is_closing = True
@@ -261,6 +269,7 @@ class RecoverLedger(sm.StateMachine):
 
     def _begin_writes(self, floor: int, length: int, now_ms: int) -> None:
         metadata = self._update.metadata
+        assert self._writes is None
         self._writes = RecoveryWrites(metadata, self._limits, self._numbers, floor=floor, length=length)
         negatives = metadata.write_quorum - metadata.ack_quorum + 1
         self._begin_reads(ReadTask(metadata.last_fragment, floor + 1, None, negatives), now_ms)
@@ -297,6 +306,8 @@ class _End:
             tail = f"it is {current.state.name} with the last fragment {current.last_fragment}"
             problem = f"{tail}, recovery began with {self.before[-1]}"
             raise MetadataConflictError(f"the metadata of ledger {current.ledger_id}", problem)
+        assert self.after[: len(self.before) - 1] == self.before[:-1], "own changes concern the last fragment only"
+        assert self.last_entry_id >= self.before[-1].first_entry_id - 1
         older, own = current.fragments[:-1], self.after[len(self.before) - 1 :]
         return replace(current, fragments=(*older, *own)).closed_at(self.last_entry_id, self.length)
 

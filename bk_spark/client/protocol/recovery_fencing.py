@@ -64,6 +64,7 @@ class RecoveryFencing:
         return self._asking.deadline_ms()
 
     def _learn(self, slot: int, event: sm.LastAddConfirmedAnswered, now_ms: int) -> None:
+        assert slot not in self._known
         self._asking.answered(slot)
         self._asking.learnt(now_ms)
         self._known.add(slot)

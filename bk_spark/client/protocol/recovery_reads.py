@@ -67,6 +67,7 @@ class HeldEntries:
         self._parts = [held.slice(count, len(held) - count)] if count < len(held) else []
         self.ids.difference_update(run.entry_ids.tolist())
         self.nbytes -= run.nbytes
+        assert len(self.ids) == sum(map(len, self._parts))
         return run
 
 
@@ -246,6 +247,8 @@ class RecoveryReads:
         """Decide as many ids as possible, from the lowest undecided one on."""
         run = self._held.take_run(self._frontier)
         if run is not None:
+            assert int(run.entry_ids[0]) == self._frontier, "ids are decided without a gap"
+            assert self.end is None, "nothing is read beyond the end"
             self._ready.append(run)
             self._frontier = int(run.entry_ids[-1]) + 1
         if not self.is_done and self._is_absent(self._frontier):

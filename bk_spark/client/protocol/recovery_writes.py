@@ -86,6 +86,7 @@ class RecoveryWrites:
 
     def write(self, found: list[EntryBatch], now_ms: int) -> None:
         """Send the next entries."""
+        assert not found or int(found[0].entry_ids[0]) == self._adder.last_add_pushed + 1
         for batch in (piece for entries in found for piece in self._cut(entries)):
             self._unreleased_bytes += batch.nbytes
             self.length += int(payload_sizes(batch.payloads).sum())
@@ -108,6 +109,8 @@ class RecoveryWrites:
 
     def make_durable(self, now_ms: int) -> None:
         """Force the bookies that joined. To be called once everything is confirmed, and again until ``is_durable``."""
+        assert self.is_done
+        assert self.error is None
         if self._owed_until_ms is None:
             self._owed_until_ms = now_ms + OWED_PATIENCE_MS
         self._is_late = now_ms >= self._owed_until_ms
@@ -156,6 +159,7 @@ class RecoveryWrites:
 
     def _take(self, command: sm.Command) -> None:
         if isinstance(command, sm.SendAdd):
+            assert command.request_id not in self._sent
             self._sent[command.request_id] = command.bookie_id
         elif isinstance(command, sm.CancelAdd):
             self._sent.pop(command.request_id, None)
@@ -164,6 +168,7 @@ class RecoveryWrites:
         elif isinstance(command, sm.Release):
             assert isinstance(command.token, int)
             self._unreleased_bytes -= command.token
+            assert self._unreleased_bytes >= 0
         elif not isinstance(command, sm.Confirm):
             self._commands.append(command)
 

@@ -219,6 +219,8 @@ class RereplicateFragment(sm.StateMachine):
         own = {slot: bookie_id for slot in self._left if (bookie_id := self._task.fragment.ensemble[slot]) in restorable}
         for slot, bookie_id in {**own, **dict(event.bookies)}.items():
             pattern = self._task.metadata.slot_pattern(slot)
+            assert slot in self._left
+            assert slot not in self._targets
             self._targets[slot] = _Target(bookie_id, CopyBatches(self._task.metadata, pattern, self._limits.batch_bytes))
             self._left.discard(slot)
         if self._left:
@@ -352,6 +354,8 @@ class RereplicateFragment(sm.StateMachine):
 
     def _end_pass(self, now_ms: int) -> None:
         """The current targets acked copies of everything: go on with the slots that are left."""
+        assert not self._sent, "every add is answered"
+        assert self._complete.keys().isdisjoint(self._targets)
         self._complete.update((slot, target.bookie_id) for slot, target in self._targets.items())
         self._targets.clear()
         self._open_reads.clear()
@@ -373,6 +377,9 @@ class RereplicateFragment(sm.StateMachine):
     def _replace(self) -> None:
         self._enter(CopyPhase.REPLACE)
         task = self._task
+        assert self._update is None
+        assert self._reads is None
+        assert self._copies.lost.keys().isdisjoint(self._complete.values()), "what is lost is never named"
         change = ReplaceBookies(task.fragment, task.last, tuple(sorted(self._complete.items())))
         self._update = UpdateMetadata(task.metadata, task.version, change)
         self._commands += [self._guarded(command) for command in self._update.start()]

@@ -79,8 +79,10 @@ class AppendBatches:
             length_before=self.length,
             last_add_confirmed=last_add_confirmed,
         )
+        assert last_add_confirmed <= self.last, "no entry carries itself as confirmed"
         draft = appends[0].draft if len(appends) == 1 else None
         first, self.last, self.length = int(sealed.entry_ids[0]), int(sealed.entry_ids[-1]), int(sealed.lengths[-1])
+        assert self.last - first + 1 == sum(len(append.payloads) for append in appends)
         return PendingBatch(first, self.last, self.length, tokens, now_ms, self._encoded_for_slots(sealed, draft))
 
     def _encoded_for_slots(self, sealed: EntryBatch, draft: BodyDraft | None) -> tuple[EncodedBatch | None, ...]:
