@@ -65,7 +65,7 @@ def test_a_deliberate_bug_is_killed_and_its_run_is_made_small_and_played_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tasks, "MAX_TRIES", 20)
-    mutant = "confirms out of order"
+    mutant = "close at what was pushed"
     hunted = work(Task(BAG, MUTANT, 1, 60.0, mutant=mutant))
     ((tape, violation),) = hunted.failures
     with ENGINES[BAG].mutants[mutant]():
