@@ -136,7 +136,6 @@ class RecoverLedger(sm.StateMachine):
     def _begin(self, now_ms: int) -> None:
         self._starts += 1
         assert self._starts <= MAX_STARTS
-        assert self._update.metadata.state is LedgerState.IN_RECOVERY, "nothing is fenced before"
         metadata = self._update.metadata
         self._fencing = RecoveryFencing(metadata, self._asking(metadata.last_fragment, now_ms))
 

@@ -138,14 +138,14 @@ def test_readers_on_a_line_that_is_full_keep_their_connection(served: Served, mo
 def test_time_in_which_the_event_loop_took_no_turns_is_no_clients_fault(served: Served) -> None:
     calls = served.server._calls
     served.disk.hold_syncs()
-    force = served.force(1)
+    owed = served.add(1, 0, 0)
     served.run(_when(lambda: len(calls._calls) > 0))
     began_s, stands = served.loop.time(), threading.Event()
     served.loop.call_soon_threadsafe(stands.wait, 1.0)
     served.run(_when(lambda: calls._stood_s > 0))
     assert calls.now_s() < began_s + 0.5 <= served.loop.time()
     served.disk.sync_may_end.set()
-    assert force.result(DEADLINE_S).status == pb.OK
+    assert owed.result(DEADLINE_S) == pb.OK
 
 
 async def _when(is_so: Callable[[], bool]) -> None:
