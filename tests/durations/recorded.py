@@ -12,8 +12,12 @@ from typing import Any
 
 RECORDED = Path(__file__).parent / "recorded.json"
 
-TOGETHER = ("tests/interop/",)
-"""Folders whose files one worker runs, because they share servers that take longer to start than the tests take."""
+TOGETHER = ("tests/interop/", "tests/spark/")
+"""Folders whose files one worker runs, because they share servers or a session of Spark that take long to start. Spark ends its
+Python processes after a minute without use: beside other tests it would start them again and again."""
+
+ALONE = ("tests/spark/test_examples.py",)
+"""Files of these folders that share nothing with the others."""
 
 LEAST_S = 3.0
 """Shorter files fill the gaps at the end in any order."""
@@ -27,7 +31,8 @@ def _seconds() -> dict[str, float]:
 
 def scope_of(nodeid: str) -> str:
     """What one worker runs: the file of a test, or its folder where that is one of TOGETHER."""
-    return next((folder for folder in TOGETHER if nodeid.startswith(folder)), nodeid.partition("::")[0])
+    file = nodeid.partition("::")[0]
+    return file if file in ALONE else next((folder for folder in TOGETHER if file.startswith(folder)), file)
 
 
 @cache

@@ -85,5 +85,11 @@ def test_what_one_worker_runs_is_placed_by_what_it_took_when_it_was_recorded(for
     assert [recorded.recorded_s(scope) for scope in (*scopes, "new.py")] == [3, 62, 0, 11, 11, 0]
 
 
+def test_one_worker_runs_what_shares_a_session_of_spark() -> None:
+    files = ("tests/spark/test_a.py", "tests/spark/jobs/test_b.py", "tests/spark/test_examples.py")
+    assert [recorded.scope_of(f"{file}::test_one") for file in files] == ["tests/spark/", "tests/spark/", files[2]]
+    assert all((ROOT / file).exists() for file in recorded.ALONE)
+
+
 def test_the_files_that_are_recorded_are_there(forgotten) -> None:
     assert [file for file in recorded._seconds() if not (ROOT / file).exists()] == []
