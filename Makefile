@@ -2,7 +2,7 @@
 #
 #   make demo     a local cluster, real data through Spark, a bookie killed, everything read back
 #   make check    linters, types, unit tests and scenarios: what one runs before a push (2 minutes on two cores)
-#   make test     make check, then clusters, Spark and a short simulation: what CI runs (25 minutes on two cores)
+#   make test     make check, then clusters, Spark and a short simulation: what CI runs (20 minutes on two cores)
 #   make soak     all the rest, nightly: tests/soak, and every long command below with its default budget (hours)
 #
 #   make lint     linters and types alone
