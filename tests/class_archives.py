@@ -39,7 +39,7 @@ def make(directory: Path) -> None:
 
 
 def _keeps(archive: Path) -> str:
-    return f"-XX:ArchiveClassesAtExit={archive} -Xlog:disable"
+    return f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ArchiveClassesAtExit={archive} -Xlog:disable"
 
 
 def _end(session: SparkSession) -> None:
