@@ -95,6 +95,14 @@ def test_a_witness_of_a_newer_version_is_refused_by_its_name(tmp_path, monkeypat
         find_witness(REAL_DISK, tmp_path, has_past=True)
 
 
+def test_a_file_of_another_kind_in_its_place_is_damage_though_its_checksums_are_right(tmp_path, monkeypatch):
+    monkeypatch.setattr(witness_module, "_MAGIC", b"another!")
+    write_witness(REAL_DISK, tmp_path, CONTENT)
+    monkeypatch.undo()
+    with pytest.raises(CorruptionError, match="it is not a witness file"):
+        read_witness(REAL_DISK, tmp_path)
+
+
 def test_only_a_bookie_without_a_past_may_have_no_witness(tmp_path):
     assert find_witness(REAL_DISK, tmp_path, has_past=False).problem == ""
     assert find_witness(REAL_DISK, tmp_path, has_past=True).problem == f"{tmp_path / WITNESS_FILE} is missing"

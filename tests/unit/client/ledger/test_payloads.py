@@ -9,9 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from bk_spark.client.ledger import payloads
 from bk_spark.client.ledger.payloads import checked_payload, checked_payloads, own_payloads, taken_payload, taken_payloads
 from bk_spark.entries import batch
-from bk_spark.errors import ConfigError
+from bk_spark.errors import ConfigError, EntryTooLargeError
 
 SIZE = 5
 
@@ -35,6 +36,15 @@ def test_a_list_larger_than_an_array_of_arrow_is_refused(monkeypatch: pytest.Mon
     assert len(checked_payloads([b"abc"])) == 1
     with pytest.raises(ConfigError, match="the size of the payloads is 4 bytes: at most 3 bytes go into one call"):
         checked_payloads([b"ab", b"cd"])
+
+
+def test_an_entry_may_have_the_largest_size_and_no_byte_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(payloads, "MAX_ENTRY_BYTES", SIZE)
+    assert checked_payload(bytes(SIZE)) == bytes(SIZE)
+    assert checked_payloads([b"", bytes(SIZE)]).sizes.tolist() == [0, SIZE]
+    for refused in (lambda: checked_payload(bytes(SIZE + 1)), lambda: checked_payloads([bytes(SIZE + 1), b""])):
+        with pytest.raises(EntryTooLargeError):
+            refused()
 
 
 @pytest.mark.parametrize("offsets", [[0, 5, 4, 10], [-1, 5, 5, 10], [0, 5, 10, 11]])
