@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -18,13 +19,13 @@ from pyspark.sql import SparkSession
 from bk_spark.local.cluster import LocalCluster
 
 EXIT_S = 120.0
-"""How long the JVM may take to write the archive, some 150 MB, at its end: five seconds where nothing disturbs."""
+"""How long a JVM may take to write its archive, up to 180 MB, at its end: five seconds where nothing disturbs."""
 
 
 def make(directory: Path) -> None:
     """Runs what most tests do, a batch written and read and a stream, in JVMs that keep the classes which that took.
 
-    Raises FileNotFoundError where a JVM made none. What stands at ``spark.jsa`` is whole, and made last.
+    Raises FileNotFoundError where a JVM made none, TimeoutError. What stands at ``spark.jsa`` is whole, and made last.
     """
     zookeeper, spark = directory / "zookeeper.part", directory / "spark.part"
     os.environ["JDK_JAVA_OPTIONS"] = _keeps(zookeeper)
@@ -34,6 +35,10 @@ def make(directory: Path) -> None:
         session = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
         _use(session, cluster.metadata_uri, checkpoint)
         _end(session)
+        for bookie in cluster.bookies:
+            bookie.stop()
+        if not cluster.zookeeper.end(time.monotonic() + EXIT_S):  # a cluster that closes would wait for less long
+            raise TimeoutError(f"ZooKeeper did not write {zookeeper} in {EXIT_S:g} s")
     for part in (zookeeper, spark):
         part.rename(part.with_suffix(".jsa"))
 

@@ -168,11 +168,14 @@ class JavaPrograms:
             peer.close()
 
     def _compiled(self, source: Path) -> Path:
-        """The directory of its classes. To compile it takes as long as the program takes to start, so it is done once."""
+        """The directory of its classes, whole if it is there. It is compiled once: that takes as long as the program's start."""
         classes = self.directory / f"{source.stem}-classes"
         if not classes.exists():
+            part = classes.with_suffix(".part")
             compiler = [self.java[0], "-m", "jdk.compiler/com.sun.tools.javac.Main"]
-            subprocess.run([*compiler, "-cp", self.java[-1], "-d", str(classes), str(source)], check=True, timeout=COMPILE_S)
+            command = [*compiler, "-cp", self.java[-1], "-d", str(part), str(source)]
+            subprocess.run(command, check=True, stdin=subprocess.DEVNULL, timeout=COMPILE_S)
+            part.rename(classes)
         return classes
 
 

@@ -30,7 +30,7 @@ def _seconds() -> dict[str, float]:
 
 
 def scope_of(nodeid: str) -> str:
-    """What one worker runs: the file of a test, or its folder where that is one of TOGETHER."""
+    """What one worker runs: the file of a test, or its folder where that is one of TOGETHER and the file is not ALONE."""
     file = nodeid.partition("::")[0]
     return file if file in ALONE else next((folder for folder in TOGETHER if file.startswith(folder)), file)
 

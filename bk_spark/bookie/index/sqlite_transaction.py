@@ -263,7 +263,7 @@ def _change(before: Columns | None, after: Columns | None) -> _Delta:
 
 
 def _check_kept(before: LedgerSummary, after: LedgerSummary) -> None:
-    """``summary`` with what ``change`` and its ``added`` ones say of the ledger. The LAC and the fence never go back."""
+    """What a bookie has once promised for a ledger stays, as long as it knows the ledger."""
     assert after.master_key_hash == before.master_key_hash
     assert after.is_fenced or not before.is_fenced, "a fence is never lifted"
     assert after.last_add_confirmed >= before.last_add_confirmed

@@ -148,6 +148,18 @@ def test_time_in_which_the_event_loop_took_no_turns_is_no_clients_fault(served: 
     assert owed.result(DEADLINE_S) == pb.OK
 
 
+def test_time_before_the_first_call_is_no_standing_still(served: Served, monkeypatch) -> None:
+    """Else no client would stand still for as long as the bookie had none."""
+    calls, looks = served.server._calls, []
+    monkeypatch.setattr(open_calls, "resident_bytes", lambda: looks.append(1) or 0)
+    served.disk.hold_syncs()
+    owed = served.add(1, 0, 0)
+    served.run(_when(lambda: len(looks) > 0))
+    assert calls.now_s() > served.loop.time() - DEADLINE_S
+    served.disk.sync_may_end.set()
+    assert owed.result(DEADLINE_S) == pb.OK
+
+
 async def _when(is_so: Callable[[], bool]) -> None:
     while not is_so():
         await asyncio.sleep(0.01)
