@@ -168,7 +168,7 @@ class JavaPrograms:
             peer.close()
 
     def _compiled(self, source: Path) -> Path:
-        """The directory of its classes, whole if it is there. It is compiled once: that takes as long as the program's start."""
+        """The directory of its classes, whole if it is there. To compile them takes as long as a start, so it is done once."""
         classes = self.directory / f"{source.stem}-classes"
         if not classes.exists():
             part = classes.with_suffix(".part")
