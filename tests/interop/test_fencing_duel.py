@@ -21,7 +21,7 @@ LONGEST_S = 0.04
 LEDGER_FENCED, LEDGER_CLOSED, NOT_ENOUGH_BOOKIES = -101, -11, -6
 ENDS_OF_JAVAS_WRITER = (LEDGER_FENCED, LEDGER_CLOSED, NOT_ENOUGH_BOOKIES)
 """The last one where a bookie said that the ledger is fenced only when two others had confirmed the entry: at its next append
-Apache's client takes that for a failure of the bookie (``maybeHandleDelayedWriteBookieFailure``), and there is no fourth one."""
+Apache's client takes that for a failure of the bookie (``maybeHandleDelayedWriteBookieFailure``), and finds no fourth one."""
 SHAPES = [(3, 3, 2), (3, 2, 2)]
 
 pytestmark = [pytest.mark.timeout(1200), ON_BOTH]
