@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, settings
 
 IS_SOAK = os.environ.get("BK_SPARK_SOAK") == "1"
 
-SAMPLES = 2000 if IS_SOAK else 100
+SAMPLES = 2000 if IS_SOAK else 50
 """Bits that are flipped in each large file."""
 
 PROFILE = settings(deadline=None, max_examples=1000 if IS_SOAK else 50, derandomize="CI" in os.environ and not IS_SOAK)

@@ -8,7 +8,8 @@
     ├── StorageError ── MissingLogError
     ├── NotOpenedError
     ├── MetadataUnavailableError, MetadataConflictError
-    ├── NotEnoughBookiesError, BookieUnavailableError, AddQuorumTimeoutError, EnsembleChangesExceededError
+    ├── NotEnoughBookiesError, AddQuorumTimeoutError, EnsembleChangesExceededError
+    ├── BookieUnavailableError ── NotForcedError
     ├── NoSuchLedgerError, LedgerExistsError, LedgerClosedError, LedgerFencedError, LedgerNotClosedError
     ├── NoSuchEntryError, DuplicateEntryError, EntryTooLargeError, DigestMismatchError, AppendWindowFullError
     ├── AppendTimeoutError
@@ -309,6 +310,18 @@ class BookieUnavailableError(BookKeeperError):
     def _text(self) -> str:
         asked = "; ".join(self.replicas)
         return f"entry {self.entry_id} of ledger {self.ledger_id} cannot be read now, no replica answered for it ({asked})"
+
+
+@dataclass(eq=False)
+class NotForcedError(BookieUnavailableError):
+    """A bookie of the ensemble did not take part in a force: from ``entry_id`` on, entries may be on no disk."""
+
+    retryable = False
+
+    def _text(self) -> str:
+        lost = "; ".join(self.replicas)
+        remedy = "close it, append to a new one"
+        return f"ledger {self.ledger_id} is not forced from entry {self.entry_id} on ({lost}): {remedy}"
 
 
 @dataclass(eq=False)

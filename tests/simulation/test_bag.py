@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from tests.budget import IS_SOAK
 from tests.simulation.engines.bag import run_bag
 from tests.simulation.engines.choices import SeededChoices
 from tests.simulation.mutants.mutant import Bag, caught
 from tests.simulation.mutants.writer_mutants import confirms_out_of_order
 
-SCHEDULES = 150
+SCHEDULES = 600 if IS_SOAK else 75
 """A few seconds."""
 
 

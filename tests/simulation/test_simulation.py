@@ -12,6 +12,7 @@ import pytest
 
 from bk_spark.bookie.admission import Admission
 from bk_spark.wire.messages import Status
+from tests.budget import IS_SOAK
 from tests.checkout import ROOT
 from tests.simulation.__main__ import main
 from tests.simulation.engines.campaign import keep_failure, replay_failure, report, run_seeds
@@ -19,10 +20,10 @@ from tests.simulation.engines.choices import SeededChoices, TapeChoices, every_s
 from tests.simulation.engines.engine import Outcome, run_choices
 from tests.simulation.engines.shrink import shrink
 
-SCHEDULES = 300
+SCHEDULES = 1500 if IS_SOAK else 150
 
 
-def test_nothing_confirmed_is_lost_in_three_hundred_schedules_with_faults() -> None:
+def test_nothing_confirmed_is_lost_in_random_schedules_with_faults() -> None:
     totals = run_seeds(range(SCHEDULES))
     assert totals.failed_seeds == [], report(totals, 1)
     assert totals.schedules == SCHEDULES

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from tests.budget import IS_SOAK
 from tests.checkout import ROOT
 from tests.simulation.engines.campaign import report, run_seeds
 from tests.simulation.engines.choices import SeededChoices, TapeChoices
@@ -18,13 +19,13 @@ from tests.simulation.whole.loop import MAX_CALLS, SimulatedLoop
 from tests.simulation.whole.run import run_whole
 from tests.simulation.world.client_process import ClientProcess
 
-SCHEDULES = 80
+SCHEDULES = 400 if IS_SOAK else 40
 
 MOST_SEEDS = 20
 """A change of the code gives seeds other runs: then another one soon catches the mutant."""
 
 
-def test_nothing_confirmed_is_lost_by_whole_programs_in_eighty_schedules_with_faults() -> None:
+def test_nothing_confirmed_is_lost_by_whole_programs_in_schedules_with_faults() -> None:
     totals = run_seeds(range(SCHEDULES), run_whole)
     assert totals.failed_seeds == [], report(totals, 1)
     assert totals.marks["entries acked"] > SCHEDULES

@@ -16,6 +16,9 @@ from bk_spark.local.cluster import LocalCluster
 from tests.checkout import ROOT
 from tests.cluster.datasource.conftest import bookkeeper, direct, leading, log, stream
 
+IMPORTED_ONCE = ROOT / "tests" / "spark" / "imported_once"
+"""What its ``sitecustomize.py`` says."""
+
 __all__ = ["Logs", "bookkeeper", "direct", "leading", "log", "logs", "spark", "stream"]
 
 
@@ -23,7 +26,7 @@ __all__ = ["Logs", "bookkeeper", "direct", "leading", "log", "logs", "spark", "s
 def spark() -> Iterator[SparkSession]:
     """Spark on two cores. It finds the format by ``pyspark_bookkeeper.py`` at the top of the checkout."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
-    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(IMPORTED_ONCE), str(ROOT), os.environ.get("PYTHONPATH", "")])
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.python.unix.domain.socket.enabled", "true").config("spark.sql.timeType.enabled", "true")
     session = builder.config("spark.sql.shuffle.partitions", "2").getOrCreate()

@@ -77,6 +77,12 @@ def test_a_condition_on_the_key_plans_the_ledgers_of_its_lane_alone(logs: Logs, 
     assert planned == {one.ledger_id for one in bookkeeper.logs.reader.snapshot(log).ledgers if one.lane == lane}
 
 
+@pytest.mark.nightly(
+    held_by="tests/cluster/datasource/test_lanes.py"
+    "::test_a_stream_of_one_lane_reads_its_rows_alone_and_all_lanes_together_read_each_row_once, "
+    "tests/spark/test_streaming_sink.py, "
+    "tests/spark/test_lanes.py::test_each_row_is_there_once_and_in_order_for_its_key_through_commits_tasks_and_a_compaction"
+)
 def test_streams_write_by_key_and_one_query_for_each_lane_reads_each_row_once(
     logs: Logs, log, direct: Direct, tmp_path: Path
 ) -> None:

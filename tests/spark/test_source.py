@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
 from pyspark.sql.types import DataType
 
 import bk_spark
@@ -120,12 +121,12 @@ def test_an_empty_dataframe_keeps_its_schema(logs, log) -> None:
     assert back.collect() == []
 
 
-def test_hundreds_of_partitions_of_one_row_are_read_back(logs, log, bookkeeper: BookKeeper) -> None:
-    logs.write(logs.spark.range(0, 300, 1, 300), log)
+def test_a_hundred_partitions_of_one_row_are_read_back(logs, log, bookkeeper: BookKeeper) -> None:
+    logs.write(logs.spark.range(0, 100, 1, 100), log)
     back = logs.read(log)
-    assert len(bookkeeper.logs.reader.snapshot(log).ledgers) == 300
-    assert back.rdd.getNumPartitions() == 2
-    assert [row.id for row in back.collect()] == list(range(300))
+    assert len(bookkeeper.logs.reader.snapshot(log).ledgers) == 100
+    assert back.rdd.getNumPartitions() == 1
+    assert [row.id for row in back.collect()] == list(range(100))
 
 
 def test_appends_add_and_an_overwrite_replaces_rows_and_schema(logs, log) -> None:
@@ -200,7 +201,7 @@ def widened(rows: list[Row]) -> list[Row]:
 
 
 @pytest.mark.parametrize("narrow_first", [True, False])
-def test_types_are_widened_and_structs_gain_fields_whichever_came_first(logs, log, narrow_first) -> None:
+def test_types_are_widened_and_structs_gain_fields_whichever_came_first(logs, direct, log, narrow_first) -> None:
     """Also by ``where``, whose statistics are those of the narrower types, and after a compaction."""
     narrow, wide = logs.spark.sql(NARROW.format(0, 100)), logs.spark.sql(WIDE.format(100, 200))
     first, second = (narrow, wide) if narrow_first else (wide, narrow)
@@ -212,8 +213,10 @@ def test_types_are_widened_and_structs_gain_fields_whichever_came_first(logs, lo
     back = logs.read(log)
     assert same(back.schema, nullable(log, wide.schema))
     assert sorted(back.collect()) == everything
+    answers = back.select("i", *(F.expr(condition).alias(condition) for condition in CONDITIONS)).collect()
     for condition in CONDITIONS:
-        assert sorted(logs.read(log, where=condition).collect()) == sorted(back.where(condition).collect()), condition
+        expected = sorted(row.i for row in answers if row[condition])
+        assert sorted(direct.column(log, "i", where=condition)) == expected != [], condition
     compact_log(logs.spark, logs.uri, log)
     assert sorted(logs.read(log).collect()) == everything
     assert logs.read(log, versionAsOf=1).schema == nullable(log, first.schema)

@@ -179,7 +179,7 @@ class _BlockingWriter(LedgerWriter, ClosedAfterBlock):
 
         With deferred sync: on return every entry whose append was done before the call is on the disks of all its bookies,
         and the last add confirmed has moved over it. Until then a crash of its bookies may lose it. All bookies of the
-        ensemble must take part. If one is down, or was restarted since it acked an entry, BookieUnavailableError is raised
+        ensemble must take part. If one is down, or was restarted since it acked an entry, NotForcedError is raised
         and the writer confirms nothing more: close it, and write on in a new ledger.
 
         Without deferred sync an append is done only once its entry is durable, so this waits until everything appended

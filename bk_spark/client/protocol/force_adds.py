@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from bk_spark.client.protocol import state_machine as sm
-from bk_spark.errors import BookieUnavailableError, BookKeeperError
+from bk_spark.errors import BookKeeperError, NotForcedError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.wire.messages import Status
 
@@ -111,7 +111,7 @@ class ForceAdds:
     def _problem(self) -> BookKeeperError:
         ensemble = self._metadata.last_fragment.ensemble
         reasons = tuple(f"{ensemble[slot]}: {reason}" for slot, reason in sorted(self._lost.items()))
-        return BookieUnavailableError(self._metadata.ledger_id, self.last_forced + 1, reasons)
+        return NotForcedError(self._metadata.ledger_id, self.last_forced + 1, reasons)
 
 
 class ForcedCopies:

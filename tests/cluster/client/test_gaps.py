@@ -33,6 +33,7 @@ def _append_until(writer: WriteHandle, expected: list[bytes], fragments: int) ->
         assert time.monotonic() < deadline
         expected.append(b"until %d" % len(expected))
         writer.append(expected[-1])
+        time.sleep(0.01)  # a bookie takes a second to start: thousands of entries would say no more
 
 
 def _roll(writer: WriteHandle, bookie: LocalBookie, expected: list[bytes]) -> None:

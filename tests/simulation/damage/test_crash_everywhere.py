@@ -28,7 +28,7 @@ from tests.unit.bookie.storage.crash_workload import CONFIG, Oracle, Run, open_b
 
 Check = Callable[[Oracle, Bookie], None]
 
-STRIDE = 1 if IS_SOAK else 4
+STRIDE = 1 if IS_SOAK else 6
 NESTED_STRIDE = 1 if IS_SOAK else 11
 KILLED, ALL_LOST, SOME_LOST = "the process is killed", "all that was not synced is lost", "some of it is lost"
 OTHER_WAYS = {1: (SOME_LOST,), 3: (KILLED,)}

@@ -36,8 +36,9 @@ from bk_spark.entries.digest import Digester
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, new_ledger
 from bk_spark.quorum import write_set
 from bk_spark.wire.messages import Status
+from tests.budget import IS_SOAK
 
-SCHEDULES = 400
+SCHEDULES = 2000 if IS_SOAK else 160
 MAX_STEPS = 5000
 TIMEOUT_MS = 1000
 SPECULATIVE_MS = 300

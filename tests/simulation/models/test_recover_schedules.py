@@ -30,10 +30,11 @@ from bk_spark.entries.batch import NO_ENTRY, EntryBatch
 from bk_spark.metadata.ledger_metadata import LedgerState
 from bk_spark.quorum import write_set
 from bk_spark.wire.messages import Status
+from tests.budget import IS_SOAK
 from tests.unit.client.protocol.recovery_model import Cluster, Recovery, Request, entry, length_up_to, limits
 
 SHAPES = [(3, 3, 2), (4, 3, 2), (5, 3, 2), (2, 2, 1), (3, 2, 2), (2, 2, 2), (3, 3, 1), (3, 3, 3), (5, 5, 3)]
-SCHEDULES = 300
+SCHEDULES = 1500 if IS_SOAK else 120
 MAX_STEPS = 6000
 
 

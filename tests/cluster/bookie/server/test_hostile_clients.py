@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from bk_spark import BookKeeper
-from bk_spark.config import MIB, BookieConfig
+from bk_spark.config import MIB, BookieConfig, ClientConfig
 from bk_spark.local.cluster import LocalBookie, LocalCluster
 from bk_spark.metadata.registration import lookup
 from tests.checkout import ROOT
@@ -46,7 +46,8 @@ def attacked() -> Iterator[LocalCluster]:
 
 @pytest.fixture(scope="module")
 def client(attacked: LocalCluster) -> Iterator[BookKeeper]:
-    with BookKeeper(attacked.metadata_uri) as client:
+    """It waits longer than by default: it shares two cores with those who attack, and with other tests."""
+    with BookKeeper(attacked.metadata_uri, ClientConfig(read_timeout_s=20.0, add_timeout_s=20.0)) as client:
         yield client
 
 

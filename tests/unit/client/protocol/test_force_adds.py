@@ -14,7 +14,7 @@ from bk_spark.client.protocol.state_machine import (
     SendAdd,
     SendForce,
 )
-from bk_spark.errors import BookieUnavailableError
+from bk_spark.errors import NotForcedError
 from bk_spark.wire.messages import Status
 from tests.unit.client.protocol.writer_model import TIMEOUT_MS, Writer
 
@@ -71,7 +71,7 @@ def test_a_bookie_that_was_started_again_since_its_acks_fails_the_force() -> Non
     _answer(writer, *forces[:2], boot=1)
     _answer(writer, forces[2], boot=2)
     error = writer.rejected()["force"]
-    assert isinstance(error, BookieUnavailableError)
+    assert isinstance(error, NotForcedError)
     assert "b2: it was started again" in str(error)
     assert writer.machine.last_add_confirmed == -1
     assert not _force(writer, "again")
@@ -88,7 +88,7 @@ def test_a_bookie_that_fails_or_stays_silent_fails_the_force() -> None:
             writer.tick(TIMEOUT_MS)
         else:
             _answer(writer, forces[2], status=status)
-        assert isinstance(writer.rejected()["force"], BookieUnavailableError)
+        assert isinstance(writer.rejected()["force"], NotForcedError)
 
 
 def test_with_deferred_sync_the_ensemble_never_changes() -> None:
