@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -22,10 +23,11 @@ def module_of(path: Path) -> str:
 MODULES = {module_of(path): path for path in FILES}
 
 
-@cache
-def nodes_of(path: Path) -> tuple[ast.AST, ...]:
-    """All nodes of a file's syntax tree."""
-    return tuple(ast.walk(ast.parse(path.read_text())))
+def nodes_of(path: Path, word: str = "import") -> Iterator[ast.AST]:
+    """All nodes of the syntax tree of a file that has this word. Nobody keeps trees: the garbage collector would go through all
+    of them again and again."""
+    text = path.read_text()
+    return ast.walk(ast.parse(text)) if word in text else iter(())
 
 
 @cache

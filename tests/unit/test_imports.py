@@ -303,7 +303,7 @@ def test_files_are_opened_only_by_the_disk_module_and_the_joiners() -> None:
     users = {
         module_of(path)
         for path in FILES
-        for node in nodes_of(path)
+        for node in nodes_of(path, "open(")
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "open"
     }
     assert [name for name in sorted(users) if not _lies_in(name, OPENS_FILES)] == []
@@ -314,7 +314,7 @@ def test_bookies_and_clients_make_no_array_of_arrow_in_the_way_that_imports_pand
     users = {
         module_of(path)
         for path in FILES
-        for node in nodes_of(path)
+        for node in nodes_of(path, "pa.array")
         if isinstance(node, ast.Attribute)
         and node.attr == "array"
         and isinstance(node.value, ast.Name)
