@@ -320,8 +320,7 @@ class NotForcedError(BookieUnavailableError):
 
     def _text(self) -> str:
         lost = "; ".join(self.replicas)
-        remedy = "close it, append to a new one"
-        return f"ledger {self.ledger_id} is not forced from entry {self.entry_id} on ({lost}): {remedy}"
+        return f"ledger {self.ledger_id} is not forced from entry {self.entry_id} on ({lost}): close it, append to a new one"
 
 
 @dataclass(eq=False)

@@ -4,8 +4,6 @@ and each imports what it uses, for half a second of CPU; with this file a daemon
 What the processes run is as before: the examples of the guide run on a Spark without this file.
 """
 
-import importlib
-import pkgutil
 import sys
 
 UNHURRIED = "pyspark.sql.worker.lookup_data_sources"
@@ -13,6 +11,9 @@ UNHURRIED = "pyspark.sql.worker.lookup_data_sources"
 
 
 def _import_all(worker: str) -> None:
+    import importlib
+    import pkgutil
+
     import bk_spark.datasource
 
     names = [module.name for module in pkgutil.walk_packages(bk_spark.datasource.__path__, "bk_spark.datasource.")]

@@ -72,7 +72,8 @@ def test_a_bookie_that_was_started_again_since_its_acks_fails_the_force() -> Non
     _answer(writer, forces[2], boot=2)
     error = writer.rejected()["force"]
     assert isinstance(error, NotForcedError)
-    assert "b2: it was started again" in str(error)
+    assert f"is not forced from entry {error.entry_id} on (b2: it was started again" in str(error)
+    assert not error.retryable
     assert writer.machine.last_add_confirmed == -1
     assert not _force(writer, "again")
     assert "again" in writer.rejected()
