@@ -46,8 +46,14 @@ def attacked() -> Iterator[LocalCluster]:
 
 @pytest.fixture(scope="module")
 def client(attacked: LocalCluster) -> Iterator[BookKeeper]:
-    """It waits longer than by default: it shares two cores with those who attack, and with other tests."""
-    with BookKeeper(attacked.metadata_uri, ClientConfig(read_timeout_s=20.0, add_timeout_s=20.0)) as client:
+    with BookKeeper(attacked.metadata_uri) as client:
+        yield client
+
+
+@pytest.fixture(scope="module")
+def patient(attacked: LocalCluster) -> Iterator[BookKeeper]:
+    """On a slow machine a read waits longer than by default behind large ranges that many clients ask for."""
+    with BookKeeper(attacked.metadata_uri, ClientConfig(read_timeout_s=20.0)) as client:
         yield client
 
 
@@ -111,12 +117,12 @@ def live(client: BookKeeper, seconds: float) -> int:
 
 @pytest.mark.parametrize("name", ATTACKS)
 def test_a_client_is_served_while_hostile_ones_take_what_they_can(
-    name: str, attacked: LocalCluster, client: BookKeeper, large_ledger: int
+    name: str, attacked: LocalCluster, client: BookKeeper, patient: BookKeeper, large_ledger: int
 ) -> None:
     port = int(attacked.bookies[0].address.rpartition(":")[2])
     began = time.monotonic()
     with MemoryWatch(attacked.bookies[0]) as memory, attack(name, port, attacked, large_ledger):
-        done = live(client, SECONDS)
+        done = live(patient if name == "ranges" else client, SECONDS)
     print(f"{name}: {done} rounds in {time.monotonic() - began:.1f} s, {memory.most_bytes >> 20} MiB at most")
     assert memory.most_bytes < LIMIT_BYTES + OVERSHOOT_BYTES
 
