@@ -52,7 +52,8 @@ def client(attacked: LocalCluster) -> Iterator[BookKeeper]:
 
 @pytest.fixture(scope="module")
 def patient(attacked: LocalCluster) -> Iterator[BookKeeper]:
-    """On a slow machine a read waits longer than by default behind large ranges that many clients ask for."""
+    """gRPC accepts calls in the order in which they came. On a slow machine a call that comes after the first few thousand of
+    an attack waits for longer than a read does by default."""
     with BookKeeper(attacked.metadata_uri, ClientConfig(read_timeout_s=20.0)) as client:
         yield client
 
