@@ -116,6 +116,7 @@ simulate: $(VENV)/test-installed
 	$(RUN) -m tests.simulation run --seeds $(SEEDS) --first $(FIRST) $(if $(COVERAGE),--coverage)
 	$(RUN) -m tests.simulation run --whole --seeds $(WHOLE) --first $(FIRST) $(if $(COVERAGE),--coverage)
 	$(RUN) -m tests.simulation run-logs --seeds $(DUELS) --first $(FIRST)
+	$(RUN) -m tests.simulation run-logs --seeds $(DUELS) --first $(FIRST) --tiers
 
 mutants: $(VENV)/test-installed
 	$(RUN) -m tests.simulation mutants

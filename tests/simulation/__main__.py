@@ -5,8 +5,8 @@ python -m tests.simulation show SEED [--whole]      the trace of one seed
 python -m tests.simulation replay FILE [--whole]    the trace of a failure that ``run`` wrote down
 python -m tests.simulation script FILE      the trace of a script of tests/scenarios
 python -m tests.simulation mutants          after how many runs each deliberate bug is caught
-python -m tests.simulation run-logs [--seeds N] [--first SEED] [--processes N]    duels for a log
-python -m tests.simulation show-log SEED    the trace of one duel
+python -m tests.simulation run-logs [--seeds N] [--first SEED] [--processes N] [--tiers]    duels for a log; with a tier
+python -m tests.simulation show-log SEED [--tiers]    the trace of one duel
 python -m tests.simulation log-mutants      after how many duels each deliberate bug of the log's code is caught
 python -m tests.simulation generated-mutants [--count N] [--seed SEED]   how many mutants made from the source each engine kills
 python -m tests.simulation exhaustive [--states N]    every schedule of small scopes, or the first N states of each
@@ -19,6 +19,7 @@ import os
 import sys
 import time
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -65,7 +66,10 @@ def _parser() -> argparse.ArgumentParser:
         one.add_argument("--seeds", type=int, default=1000, help="how many (default: 1000)")
         one.add_argument("--first", type=int, default=0, help="the first seed (default: 0)")
         one.add_argument("--processes", type=int, default=os.cpu_count() or 1, help="default: one for each core")
-    commands.add_parser("show-log", help="play one duel and print its trace").add_argument("seed", type=int)
+    show_log = commands.add_parser("show-log", help="play one duel and print its trace")
+    show_log.add_argument("seed", type=int)
+    for one in (logs, show_log):
+        one.add_argument("--tiers", action="store_true", help="the log has a tier")
     commands.add_parser("log-mutants", help="search for all deliberate bugs of the log's code")
     run.add_argument("--failures", type=Path, default=Path("simulation-failures"), help="where failures are written to")
     run.add_argument("--coverage", action="store_true", help="count the branches of the state machines (in one process, slow)")
@@ -97,17 +101,18 @@ def _script(file: Path) -> int:
 def _logs(options: argparse.Namespace) -> int:
     from tests.simulation.engines.choices import SeededChoices
     from tests.simulation.logs import campaign as log_campaign
-    from tests.simulation.logs import mutants
+    from tests.simulation.logs import mutants, tier_mutants
     from tests.simulation.logs.duel import run_duel
 
     if options.command == "log-mutants":
-        return _print_all(mutants.table(os.cpu_count() or 1))
+        processes = os.cpu_count() or 1
+        return _print_all(chain(mutants.table(processes), tier_mutants.table(processes)))
     if options.command == "show-log":
-        outcome = run_duel(SeededChoices(options.seed), is_traced=True)
+        outcome = run_duel(SeededChoices(options.seed), is_traced=True, tiers=options.tiers)
         print("\n".join(outcome.trace))
         return 1 if outcome.violation is not None else 0
     started_s = time.monotonic()
-    totals = log_campaign.run_campaign(options.first, options.seeds, options.processes)
+    totals = log_campaign.run_campaign(options.first, options.seeds, options.processes, tiers=options.tiers)
     print(totals.report(time.monotonic() - started_s))
     for seed, problem in sorted(totals.failures.items()):
         print(f"seed {seed}: {problem}")

@@ -64,6 +64,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "rows",
     ),
     "log/log_handle": ("log/leader", "log/cleanup", "log/rows"),
+    "lake": ("log/log_store",),
     "topic": ("client/ledger", "pulsar"),
     "bookkeeper": ("log/log_handle", "topic", "embedded/join"),
     "replication": ("bookkeeper",),

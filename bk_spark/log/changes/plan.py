@@ -206,6 +206,7 @@ def plan_removal(head: Head, request: CommitRequest, found: Findings) -> Totals:
         if one in request.remove:
             raise _is_open(head, one)
     start = position_of(head.name, listed, request.remove)
+    _check_tier(head, listed[start:])
     gone = listed[start : start + len(request.remove)]
     removed, added = Totals.of(gone), Totals.of(request.ledgers)
     if request.kind is CommitKind.COMPACT and removed.rows != added.rows:
@@ -213,6 +214,13 @@ def plan_removal(head: Head, request: CommitRequest, found: Findings) -> Totals:
         raise ConfigError(what, added.rows, "a compaction keeps the rows: other content is a replacement")
     _check_lanes(head.name, request, gone)
     return removed
+
+
+def _check_tier(head: Head, rest: Sequence[CommittedLedger]) -> None:
+    """Raises MetadataConflictError unless the first of ``rest``, the end of the list, lies behind the tier's boundary."""
+    if head.tier is not None and any(one.ledger_id == head.tier.boundary for one in rest):
+        problem = f"ledger {rest[0].ledger_id}, which is to be replaced, is in the log's tier: its rows stay as they are"
+        raise MetadataConflictError(f"log '{head.name}'", problem)
 
 
 def _check_lanes(log: str, request: CommitRequest, gone: Sequence[CommittedLedger]) -> None:

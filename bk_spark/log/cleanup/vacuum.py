@@ -24,6 +24,7 @@ from bk_spark.log.cleanup.store_clock import StoreTimes
 from bk_spark.log.log_store import LogStore
 from bk_spark.log.stored.checkpoint import CheckpointGoneError
 from bk_spark.log.stored.listing import Listing, ListingFold
+from bk_spark.log.stored.tier_records import TierStep
 from bk_spark.log.stored.tree import READS_AT_ONCE, chunks
 from bk_spark.log.stored.values import CommittedLedger, Head
 from bk_spark.metadata.store import StoreError
@@ -163,10 +164,15 @@ class LogVacuum:
                 return deleted
             before = self._listing_at_vacuumed(log, head)
             if before is not None:
-                deleted += self._delete_next(log, before, head)
+                count = self._delete_next(log, before, head)
+                if count is None:
+                    return deleted
+                deleted += count
 
-    def _delete_next(self, log: _Log, before: Listing, head: Head) -> int:
+    def _delete_next(self, log: _Log, before: Listing, head: Head) -> int | None:
         """Handle the next versions above ``vacuumed_version``; ``before`` is its listing.
+
+        None, and nothing is deleted, where the step of a tier still reads a ledger among them.
 
         Deletes every ledger that ``before`` or one of these versions lists and the last of them does not. An unlisted ledger
         is never listed again (log rule 9). The next step, or the next run, starts from the checkpoint written here.
@@ -179,12 +185,20 @@ class LogVacuum:
             ids.update(ledger.ledger_id for page in pages for ledger in page.ledgers)
             ids.update([] if commit.opened is None else [commit.opened])
         unlisted, deleted = sorted(ids - _ids(fold.listing())), 0
+        if not self._claimed(log).isdisjoint(unlisted):
+            return None
         for some in chunks(unlisted, READS_AT_ONCE):
             deleted += self._logs.ledgers.delete_listed(some, log.uid)
             self._progress("ledgers deleted", deleted, len(unlisted))
         self._logs.checkpoints.write(log.name, log.uid, last, fold.listing())
         self._raise_mark(log, "vacuumed_version", last)
         return deleted
+
+    def _claimed(self, log: _Log) -> set[int]:
+        """The ledgers that the step of the log's tier adds. Only listed ones are claimed, so this comes after the listing."""
+        [stored] = self._logs.store.get_many([self._logs.names.paths(log.uid).tier_step])
+        step = None if stored is None else TierStep.decode(f"the step of the tier of log '{log.name}'", stored.value)
+        return set() if step is None else {one.ledger_id for one in step.add}
 
     def _listing_at_vacuumed(self, log: _Log, head: Head) -> Listing | None:
         """None if another vacuum has raised ``vacuumed_version`` meanwhile."""

@@ -13,18 +13,19 @@ from typing import Any, TypeVar
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError
 
 FORMAT = 2
-"""Of every value that says nothing of lanes."""
+"""Of every value that says nothing of lanes or tiers. A program that knows only lower formats than a value has refuses it."""
 FORMAT_OF_LANES = 3
-"""Of one that does. A program that knows only the former refuses it: it would read and write without the lanes."""
+"""Of one that says something of lanes: other programs would read and write without them."""
+FORMAT_OF_TIERS = 4
+"""Of one that says something of a tier: other programs would miss rows that bookies do not have any more."""
 
 MAX_INTEGER = 2**63 - 1
 
 _Record = TypeVar("_Record")
 
 
-def encode(*, of_lanes: bool = False, **record: object) -> bytes:
-    """``of_lanes``: the record says something of lanes."""
-    form = FORMAT_OF_LANES if of_lanes else FORMAT
+def encode(form: int = FORMAT, **record: object) -> bytes:
+    """``form``: the record's format."""
     return json.dumps({"format": form, **record}, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -35,8 +36,8 @@ def decode(what: str, value: bytes, build: Callable[[dict[str, Any]], _Record]) 
         found = record["format"]
         if type(found) is not int or found < FORMAT:
             raise CorruptionError(what, f"its format version is {found!r}")
-        if found > FORMAT_OF_LANES:
-            raise FormatVersionError(what, found, FORMAT_OF_LANES)
+        if found > FORMAT_OF_TIERS:
+            raise FormatVersionError(what, found, FORMAT_OF_TIERS)
         return build(record)
     except (ValueError, KeyError, TypeError, IndexError, ConfigError) as problem:
         raise CorruptionError(what, f"{type(problem).__name__}: {problem}") from None

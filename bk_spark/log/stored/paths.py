@@ -9,6 +9,8 @@
     data/<uid>/schemas/<k>                        Spark JSON, immutable
     data/<uid>/checkpoints/<n // 1000000>/<n>     the whole listing of a version, immutable; its pages are <n>/<i>
     data/<uid>/cursors/<sha256>                   how far a stream has read
+    data/<uid>/tier/step                          the step under way
+    data/<uid>/tier/sections/<n // 1000>/<n>      one section: where the rows of its ledgers lie
     data/<uid>/jobs/<2 hex>/<job id>              one write job: whether it committed, and as which version
     …/<job id>/running                            exists until the job ends; only its commit or its abort deletes it
     …/<job id>/pages/<i>                          the ledgers that the commit adds and removes
@@ -85,6 +87,24 @@ class LogPaths:
 
     def application(self, application_id: str) -> str:
         return f"{self.application_bucket(application_id)}/{_sha256(application_id)}"
+
+    @property
+    def tier(self) -> str:
+        return f"{self.root}/tier"
+
+    @property
+    def tier_step(self) -> str:
+        return f"{self.tier}/step"
+
+    @property
+    def tier_sections(self) -> str:
+        return f"{self.tier}/sections"
+
+    def tier_section_bucket(self, number: int) -> str:
+        return f"{self.tier_sections}/{number // BUCKET}"
+
+    def tier_section(self, number: int) -> str:
+        return f"{self.tier_section_bucket(number)}/{number}"
 
     def cursor(self, name: str) -> str:
         return f"{self.cursors}/{_sha256(name)}"

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar
 
 from bk_spark.config import MIB
 from bk_spark.entries.batch import NO_ENTRY
@@ -22,6 +22,7 @@ from bk_spark.log.stored.listing import Listing, ListingFold
 from bk_spark.log.stored.names import LogNames
 from bk_spark.log.stored.paths import LogPaths
 from bk_spark.log.stored.schema import decode_schema
+from bk_spark.log.stored.tier_places import TierPlaces
 from bk_spark.log.stored.tree import READS_AT_ONCE, chunks
 from bk_spark.log.stored.values import (
     LEDGERS_PER_PAGE,
@@ -86,6 +87,7 @@ class LogReader:
         self._names = names
         self._checkpoints = checkpoints
         self._count_rows = count_rows
+        self.tier: Final = TierPlaces(store, names)
         self._counted: dict[int, int] = {}
         """Rows of ledgers that were counted lately."""
 

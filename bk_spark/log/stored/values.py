@@ -14,6 +14,9 @@ from typing import Any, Self, TypeAlias
 
 from bk_spark.errors import ConfigError
 from bk_spark.log.stored.json_values import (
+    FORMAT,
+    FORMAT_OF_LANES,
+    FORMAT_OF_TIERS,
     MAX_INTEGER,
     check_integer,
     decode,
@@ -25,6 +28,7 @@ from bk_spark.log.stored.json_values import (
     text,
 )
 from bk_spark.log.stored.lanes import PLAIN, Lanes
+from bk_spark.log.stored.tier_mark import TierMark
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.rows.lane_limits import MAX_LANES
 
@@ -160,14 +164,14 @@ class StoredRecord:
     """A value that is stored as one JSON object, with a key for each field. ``_CODECS`` has a row for each type of field."""
 
     @property
-    def _is_of_lanes(self) -> bool:
-        """Whether it says something of lanes that is not a plain log's."""
-        return False
+    def _format(self) -> int:
+        """The lowest format that tells older programs what they would overlook."""
+        return FORMAT
 
     def encode(self) -> bytes:
         values = [(name, key, write, getattr(self, name)) for name, key, write, _ in _stored_fields(type(self))]
-        stored = {key: write(value) for name, key, write, value in values if name != _LANES or value != PLAIN}
-        return encode(of_lanes=self._is_of_lanes, **stored)
+        stored = {key: write(value) for name, key, write, value in values if name not in _LEFT_OUT or value != _LEFT_OUT[name]}
+        return encode(self._format, **stored)
 
     @classmethod
     def decode(cls, what: str, value: bytes) -> Self:
@@ -176,7 +180,7 @@ class StoredRecord:
         stored = _stored_fields(cls)
 
         def values(record: dict[str, Any]) -> dict[str, Any]:
-            return {name: read(record[key]) for name, key, _, read in stored if name != _LANES or key in record}
+            return {name: read(record[key]) for name, key, _, read in stored if name not in _LEFT_OUT or key in record}
 
         return decode(what, value, lambda record: build(**values(record)))
 
@@ -211,10 +215,12 @@ class Head(StoredRecord):
     writer: WriterState = WriterState()
     retention: Retention = Retention()
     lanes: Lanes = PLAIN
+    tier: TierMark | None = None
+    """How far the log's rows are in its tier; None without one."""
 
     @property
-    def _is_of_lanes(self) -> bool:
-        return self.lanes != PLAIN
+    def _format(self) -> int:
+        return FORMAT_OF_TIERS if self.tier is not None else _format_of(self.lanes)
 
     @property
     def first_row(self) -> int:
@@ -262,8 +268,8 @@ class LogVersion(StoredRecord):
     holds it. That is this version; or, if its record is gone, this is the newest version instead. Never stored."""
 
     @property
-    def _is_of_lanes(self) -> bool:
-        return self.lanes != PLAIN
+    def _format(self) -> int:
+        return _format_of(self.lanes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +280,8 @@ class Page(StoredRecord):
     removed: tuple[int, ...]
 
     @property
-    def _is_of_lanes(self) -> bool:
-        return any(one.lane for one in self.ledgers)
+    def _format(self) -> int:
+        return FORMAT_OF_LANES if any(one.lane for one in self.ledgers) else FORMAT
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,6 +316,10 @@ def pages_of(ledgers: Sequence[CommittedLedger], removed: Sequence[int]) -> list
     most = _ledgers_per_page(ledgers)
     starts = range(0, page_count(ledgers, removed) * most, most)
     return [Page(tuple(ledgers[s : s + most]), tuple(removed[s : s + most])) for s in starts]
+
+
+def _format_of(lanes: Lanes) -> int:
+    return FORMAT if lanes == PLAIN else FORMAT_OF_LANES
 
 
 def _ledgers_per_page(ledgers: Sequence[CommittedLedger]) -> int:
@@ -367,6 +377,7 @@ _CODECS: dict[str, tuple[_Codec, _Codec]] = {
         lambda writer: {"epoch": writer.epoch, "open": _write_open(writer.open_ledgers)},
         lambda value: WriterState(integer(value["epoch"]), _read_open(value["open"])),
     ),
+    "TierMark | None": (lambda mark: mark and mark.stored(), _optional(TierMark.read)),
     "Retention": (asdict, lambda value: Retention(**value)),
     "Lanes": (asdict, _read_lanes),
 }
@@ -377,8 +388,8 @@ _KEYS = {"application_id": "id", "job_id": "job", "log_uid": "log", "open_ledger
 
 _NOT_STORED = "duplicate_of"
 
-_LANES = "lanes"
-"""The field that is not written where it is a plain log's, so that the records of plain logs stay what they were."""
+_LEFT_OUT: dict[str, object] = {"lanes": PLAIN, "tier": None}
+"""Fields that are not written where they are a plain log's, so that the records of plain logs stay what they were."""
 
 
 _STORED_FIELDS: dict[type, list[tuple[str, str, _Codec, _Codec]]] = {}

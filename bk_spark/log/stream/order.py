@@ -144,8 +144,8 @@ class StreamOrder:
         return ConfigError("the offset", position.to_json(self.uid), f"{problem}: take an offset that this log gave")
 
     def is_gone(self, ledger_id: int) -> bool:
-        """Whether the ledger was deleted."""
-        return not self._describe([ledger_id])
+        """Whether the ledger was deleted, and its rows are not in the log's tier."""
+        return not self._describe([ledger_id]) and not self.reader.tier.find(self.name, self.uid, [ledger_id])
 
     def given_by(self, version: int) -> list[Given]:
         """What one version gives a stream that comes from the version below it. Raises LogReplacedError."""
@@ -218,8 +218,13 @@ class StreamOrder:
         if not wanted:
             return found
         content = found[0].version.content
-        closed = [metadata for metadata in self._describe(wanted) if metadata.last_entry_id is not None]
+        described = self._describe(wanted)
+        closed = [metadata for metadata in described if metadata.last_entry_id is not None]
         ends = {metadata.ledger_id: self.reader.end_of(metadata, content) for metadata in closed}
+        gone = set(wanted) - {metadata.ledger_id for metadata in described}
+        if gone:
+            tiered = self.reader.tier.find(self.name, self.uid, gone)
+            ends |= {ledger_id: place.ledger.listed for ledger_id, place in tiered.items()}
         return [one if one.ledger else replace(one, ledger=ends.get(one.ledger_id)) for one in found]
 
 

@@ -11,7 +11,7 @@ The *stream* is the order in which a stream reads a log: by commits. Compactions
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from bk_spark.log.stored.paths import LogPaths
@@ -100,6 +100,8 @@ class LogAudit:
         self.commits: list[Commit] = []
         self.closed_at: dict[int, int] = {}
         """How many entries each closed ledger has."""
+        self.is_released: Callable[[int, State], bool] = lambda ledger_id, state: False
+        """Whether the rows of a ledger that bookies do not have any more are in the log's tier."""
         self._bookies = bookies
         self._ledger_paths: dict[str, int] = {}
 
@@ -128,7 +130,8 @@ class LogAudit:
 
     def _ledger_written(self, ledger_id: int, path: str, state: State) -> None:
         if path not in state:
-            require(ledger_id not in self.readable(), "L6", f"ledger {ledger_id} is deleted, a readable version lists it")
+            is_lost = ledger_id in self.readable() and not self.is_released(ledger_id, state)
+            require(not is_lost, "L6", f"ledger {ledger_id} is deleted, a readable version lists it")
             return
         last = LedgerMetadata.decode(ledger_id, state[path].value).last_entry_id
         before = self.closed_at.get(ledger_id)
@@ -167,5 +170,6 @@ class LogAudit:
         return Commit(version, added, tuple(one for page in pages for one in page.removed))
 
     def _check_listed(self, state: State) -> None:
-        gone = [one for one in self.listings[-1] if ZNODES.ledger(one) not in state]
+        missing = [one for one in self.listings[-1] if ZNODES.ledger(one) not in state]
+        gone = [one for one in missing if not self.is_released(one, state)]
         require(not gone, "L6", f"version {self.head.version} lists ledgers that are gone: {gone}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import get_context
 
 from tests.simulation.engines.choices import SeededChoices, TapeChoices
@@ -42,29 +43,30 @@ class DuelTotals:
         )
 
 
-def run_duels(seeds: Iterable[int]) -> DuelTotals:
+def run_duels(seeds: Iterable[int], *, tiers: bool = False) -> DuelTotals:
     """Play seeds one after the other in this process."""
     totals = DuelTotals()
     for seed in seeds:
-        outcome = run_duel(SeededChoices(seed))
+        outcome = run_duel(SeededChoices(seed), tiers=tiers)
         totals.duels += 1
         totals.turns += outcome.turns
         totals.faults.update(outcome.faults)
         totals.marks.update(outcome.marks)
         if outcome.violation is not None:
             totals.failures[seed] = str(outcome.violation)
-        elif seed % RERUN_EVERY == 0 and run_duel(TapeChoices(outcome.tape)).digest != outcome.digest:
+        elif seed % RERUN_EVERY == 0 and run_duel(TapeChoices(outcome.tape), tiers=tiers).digest != outcome.digest:
             totals.failures[seed] = "played again it is another duel"
     return totals
 
 
-def run_campaign(first: int, count: int, processes: int) -> DuelTotals:
+def run_campaign(first: int, count: int, processes: int, *, tiers: bool = False) -> DuelTotals:
     """Seeds from ``first`` on."""
     tasks = [range(start, min(start + SEEDS_A_TASK, first + count)) for start in range(first, first + count, SEEDS_A_TASK)]
+    play = partial(run_duels, tiers=tiers)
     if processes == 1:
-        return _added(map(run_duels, tasks))
+        return _added(map(play, tasks))
     with get_context("spawn").Pool(processes) as pool:
-        return _added(pool.imap_unordered(run_duels, tasks))
+        return _added(pool.imap_unordered(play, tasks))
 
 
 def _added(results: Iterable[DuelTotals]) -> DuelTotals:

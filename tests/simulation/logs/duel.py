@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 
 from bk_spark.log.cleanup.orphans import Orphans
@@ -23,6 +23,7 @@ from tests.simulation.logs.clients import batch_writer, compactor, operator, str
 from tests.simulation.logs.leaders import in_the_baton_s_hands, leader
 from tests.simulation.logs.ledgers import ZNODES
 from tests.simulation.logs.readers import Stream, batch_reader
+from tests.simulation.logs.tierers import check_tier, engine, give_lake, restorer, set_back, tier_all, tierer
 from tests.simulation.logs.world import DAY_MS, LOG, DuelWorld, LogWeather, Machine, draw_weather
 
 
@@ -41,22 +42,31 @@ class DuelOutcome:
 
 
 class Duel:
-    def __init__(self, choices: Choices, *, is_traced: bool = False) -> None:
+    """``tiers``: the log has a tier, with tierers and others at its table among the processes."""
+
+    def __init__(self, choices: Choices, *, is_traced: bool = False, tiers: bool = False) -> None:
         self.world = DuelWorld(choices, is_traced=is_traced)
         self._streams = [Stream(f"stream{n}") for n in range(2)]
+        if tiers:
+            give_lake(self.world)
 
     def play(self) -> None:
         """Raises Violation."""
         world = self.world
-        for name, body in _cast(world.choices):
+        cast = _cast(world.choices) if world.lake is None else _tiers(world.choices)
+        for name, body in cast:
             Machine(name, world, body)
         for stream in self._streams:
             Machine(stream.name, world, stream.body(8))
         world.weather = draw_weather(world.choices)
+        if world.lake is not None:
+            world.weather = replace(world.weather, cut_uploads=world.choices.pick((0, 3, 10), "cut uploads"))
         world.baton.run()
         world.weather = LogWeather()
         world.note("-", "faults end")
         self._alone("closer", self._close)
+        if world.lake is not None:
+            check_tier(world)
         world.history.check(world.audit)
         world.history.check_streams(world.audit, [one.name for one in self._streams if not one.is_lost])
         self._alone("sweeper", self._sweep)
@@ -69,6 +79,11 @@ class Duel:
     def _close(self, machine: Machine) -> None:
         """Nothing fails here, whatever was left behind."""
         machine.log.recover()
+        if self.world.lake is not None:
+            tier_all(machine)
+            if self.world.lake.may_be_set_back:
+                set_back(machine)
+                tier_all(machine)
         for stream in self._streams:
             if not stream.is_lost:
                 stream.body(1)(machine)
@@ -114,12 +129,21 @@ def _others(choices: Choices) -> Cast:
     return cast
 
 
-def run_duel(choices: Choices, *, is_traced: bool = False) -> DuelOutcome:
+def _tiers(choices: Choices) -> Cast:
+    """Catalogs are set back only where nobody deletes files of others: what is gone cannot be had again."""
+    engines: Cast = [("engine", engine(12))]
+    others = choices.pick(([], engines, engines, [("restorer", restorer(2))]), "at the table")
+    cast: Cast = [*_others(choices), *_leaders(choices, choices.choose(2, "leaders"), 6), *others]
+    cast += [("truncator0", truncator(3))] * choices.choose(2, "truncator")
+    return [("reader", batch_reader(8)), *cast, *((f"tierer{n}", tierer(6)) for n in range(choices.between(1, 2, "tierers")))]
+
+
+def run_duel(choices: Choices, *, is_traced: bool = False, tiers: bool = False) -> DuelOutcome:
     """Play a run to its end or to a violation; an exception out of shipped code is one, too."""
     violation: Violation | None = None
     logged = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # simulated processes do not log
-    duel = Duel(choices, is_traced=is_traced)
+    duel = Duel(choices, is_traced=is_traced, tiers=tiers)
     try:
         with in_the_baton_s_hands(duel.world):
             duel.play()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bk_spark.errors import ConfigError, DataLossError
+from bk_spark.errors import ConfigError, DataLossError, NoSuchLedgerError
 from bk_spark.log.stream.follow import LedgerEnd, LogFollower, PlacedStretch
 from bk_spark.log.stream.order import READ
 from bk_spark.log.stream.positions import StreamPosition, behind
@@ -90,5 +90,9 @@ def _end(machine: Machine, ledger_id: int) -> LedgerEnd:
 
 
 def _read(machine: Machine, stretch: PlacedStretch) -> list[bytes]:
-    machine.ledgers.versioned(stretch.ledger_id)  # raises where it is gone
-    return machine.world.bookies[stretch.ledger_id].pushed[stretch.first_entry_id : stretch.last_entry_id + 1]
+    try:
+        machine.ledgers.versioned(stretch.ledger_id)  # raises where it is gone
+        payloads = machine.world.bookies[stretch.ledger_id].pushed
+    except NoSuchLedgerError:
+        payloads = machine.open(stretch.ledger_id).bookies.pushed
+    return payloads[stretch.first_entry_id : stretch.last_entry_id + 1]

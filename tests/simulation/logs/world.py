@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bk_spark.client.ledger.ledger_store import LedgerStore
+from bk_spark.errors import NoSuchLedgerError
 from bk_spark.log.changes.jobs import WriteJob
 from bk_spark.log.log_handle import LedgerAccess, Log
 from bk_spark.log.log_store import LogStore
@@ -18,7 +19,8 @@ from tests.simulation.engines.invariants import Violation
 from tests.simulation.logs.audit import LogAudit
 from tests.simulation.logs.baton import Arrival, Baton, Process
 from tests.simulation.logs.history import LogHistory
-from tests.simulation.logs.ledgers import ZNODES, Bookies, Ledgers, LedgerWriter, first_metadata
+from tests.simulation.logs.lake import Lake, tiered_payloads
+from tests.simulation.logs.ledgers import ZNODES, Bookies, LedgerReader, Ledgers, LedgerWriter, first_metadata
 from tests.simulation.logs.tree import Fate, Session, State, Surroundings, Tree
 
 LOG = "duel"
@@ -38,6 +40,8 @@ class LogWeather:
     """Turns in a thousand after which hours pass at once."""
     timeouts: int = 0
     """Turns in a thousand after which an append finds no quorum in time."""
+    cut_uploads: int = 0
+    """Of files of a tier."""
     slow_ms: int = 1
     """How often slow bookies get, or say, something."""
 
@@ -50,7 +54,7 @@ def draw_weather(choices: Choices) -> LogWeather:
         choices.pick((0, 1, 4), "deaths"),
         choices.pick((0, 0, 3), "hours"),
         choices.pick((0, 0, 5), "time-outs"),
-        choices.pick((20, 100, 500), "slowness"),
+        slow_ms=choices.pick((20, 100, 500), "slowness"),
     )
 
 
@@ -70,6 +74,10 @@ class DuelWorld:
         self.trace: list[str] | None = [] if is_traced else None
         self.baton = self.new_baton()
         self._in_flight: list[Sequence[StoreChange]] = []
+        self.later: list[Callable[[], object]] = []
+        """Commits to a catalog that arrive late."""
+        self.lake: Lake | None = None
+        """Where the log may have a tier."""
         self._ids = 0
         self._told = 0
         Session(self.tree, Surroundings()).ensure_path(ZNODES.root)
@@ -91,6 +99,11 @@ class DuelWorld:
     def new_baton(self) -> Baton:
         """Those of the last one are over."""
         return Baton(self.choices, self._arrivals, self._on_turn)
+
+    @property
+    def the_lake(self) -> Lake:
+        assert self.lake is not None, "the log of this duel has no tier"
+        return self.lake
 
     def draw_id(self) -> str:
         self._ids += 1
@@ -116,7 +129,12 @@ class DuelWorld:
     def _arrivals(self, is_idle: bool) -> list[Arrival]:
         is_late = is_idle or self.now_ms % self.weather.slow_ms == 0
         found = [arrival for one in self.bookies.values() if is_late or not one.is_slow for arrival in one.arrivals()]
-        return found + ([self._land] if self._in_flight else [])
+        return found + ([self._land] if self._in_flight else []) + ([self._land_in_lake] if self.later else [])
+
+    def _land_in_lake(self) -> None:
+        landed = self.later.pop(self.choices.choose(len(self.later), "which commit lands"))()
+        self.note("-", f"a delayed commit to the table {'lands' if landed else 'is refused'}")
+        self.marks["late snapshots" if landed else "late snapshots refused"] += 1
 
     def _land(self) -> None:
         changes = self._in_flight.pop(self.choices.choose(len(self._in_flight), "which write lands"))
@@ -160,9 +178,19 @@ class Machine(Surroundings):
         self._skew_ms = world.choices.pick((0, -DAY_MS, 8 * DAY_MS), "clock")
         self.logs = LogStore(self.session, ZNODES, self.clock_ms, world.draw_id, recover_ledger=self.ledgers.recover)
         access = LedgerAccess(
-            self.ledgers.open, lambda options, job: self.create_ledger(job), window_bytes=150, existing_ledgers=lambda ids: []
+            self.open, lambda options, job: self.create_ledger(job), window_bytes=150, existing_ledgers=lambda ids: []
         )
         self.log = Log(self.logs, LOG, world.uid, access)
+
+    def open(self, ledger_id: int) -> LedgerReader:
+        """As ``Ledgers.open``; or from the tier, where bookies do not have the ledger any more."""
+        try:
+            return self.ledgers.open(ledger_id)
+        except NoSuchLedgerError:
+            payloads = tiered_payloads(self, ledger_id) if self.world.lake is not None else None
+            if payloads is None:
+                raise
+            return LedgerReader(Bookies(ledger_id, payloads, len(payloads)), len(payloads) - 1, True)
 
     def clock_ms(self) -> int:
         return self.world.now_ms + self._skew_ms
@@ -200,7 +228,7 @@ class Machine(Surroundings):
     def fate(self, what: str) -> Fate:
         if self._outage:
             self._outage -= 1
-        elif not self._befalls(self.world.weather.broken, "broken writes"):
+        elif not self.befalls(self.world.weather.broken, "broken writes"):
             return Fate.ANSWERED
         else:
             self._outage = self.world.choices.pick((0, 0, 3, 8), "outage")
@@ -212,17 +240,17 @@ class Machine(Surroundings):
         if self._outage:
             self._outage -= 1
             return True
-        return self._befalls(self.world.weather.cut_off, "reads cut off")
+        return self.befalls(self.world.weather.cut_off, "reads cut off")
 
     def lag(self, most: int) -> int:
-        if most == 0 or not self._befalls(self.world.weather.lag, "stale reads"):
+        if most == 0 or not self.befalls(self.world.weather.lag, "stale reads"):
             return 0
         return self.world.choices.between(1, most, "writes behind")
 
     def delay(self, changes: Sequence[StoreChange]) -> None:
         self.world.delay(changes)
 
-    def _befalls(self, percent: int, what: str) -> bool:
+    def befalls(self, percent: int, what: str) -> bool:
         befalls = self.world.choices.chance(percent, what)
         self.world.faults[what] += befalls
         return befalls

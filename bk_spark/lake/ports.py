@@ -1,0 +1,99 @@
+"""What a tierer needs of the table and of its files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from bk_spark.log.stored.tier_mark import StepName
+from bk_spark.log.stored.tier_records import DataFile, LedgerContent
+from bk_spark.log.stored.values import CommittedLedger
+
+
+@dataclass(frozen=True, slots=True)
+class TableFile:
+    """A data file of the table's newest snapshot."""
+
+    path: str
+    size: int
+    """Bytes."""
+    has_log_rows: bool
+    """Whether it may have rows that name a ledger."""
+    has_other_rows: bool
+    """Whether it may have rows that do not."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableState:
+    """A table as its catalog knew it at one moment."""
+
+    uuid: str
+    log_uid: str | None
+    """The log whose tier the table is."""
+    step: StepName
+    """The last step that the table had; NO_STEP for none."""
+    snapshot: int | None
+    files: tuple[TableFile, ...]
+
+    def paths(self) -> frozenset[str]:
+        return frozenset(one.path for one in self.files)
+
+
+@dataclass(frozen=True, slots=True)
+class TableChange:
+    """One snapshot, also where it changes no file."""
+
+    step: StepName
+    add: tuple[DataFile, ...]
+    remove: frozenset[str]
+
+
+class TierTable(Protocol):
+    """A table through its catalog."""
+
+    def look(self) -> TableState:
+        """The newest state. Raises BookKeeperError where the catalog does not answer."""
+
+    def commit(self, base: TableState, change: TableChange) -> None:
+        """Make the change if ``base`` is the newest state still, as one compare-and-set of the catalog.
+
+        Whatever it raises, the change may have been made: look.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class Rewrite:
+    """A file in which the rows of some ledgers leave the table, and those of ``stay`` do not."""
+
+    file: DataFile
+    stay: tuple[int, ...]
+
+
+class TierFiles(Protocol):
+    """The files of one tier. All methods raise BookKeeperError where the store of files does not answer."""
+
+    def write(
+        self, folder: str, add: Sequence[CommittedLedger], rewrites: Sequence[Rewrite]
+    ) -> tuple[dict[int, LedgerContent], tuple[DataFile, ...]]:
+        """Write files under ``folder``, durably: the rows of ``add`` as bookies have them, in order, and what stays of others.
+
+        Returns what the ledgers of ``add`` held, and the files.
+        """
+
+    def read_back(self, files: Iterable[DataFile]) -> dict[int, LedgerContent]:
+        """The content, by entry and row, of each ledger that the files name, also without rows. Raises CorruptionError."""
+
+    def missing(self, files: Iterable[DataFile]) -> list[str]:
+        """The paths of those files that are not there with their size."""
+
+    def folders(self, step: int) -> list[str]:
+        """The folders of a step's attempts."""
+
+    def delete_folder(self, folder: str) -> None:
+        """Delete it with its files. May be called again."""
+
+
+def folder_of(step: int, attempt: str) -> str:
+    """Where the files of an attempt lie, below the table's location."""
+    return f"data/bk-{step}-{attempt}"

@@ -1,0 +1,369 @@
+"""Carries out the steps of one log's tier, one after the other. Any number of tierers may do so at once, anywhere.
+
+Every write rests on what was read: in the metadata store on versions, in the catalog on the state of the table. So a tierer
+that comes late, or repeats a thing whose answer was lost, is refused or changes nothing.
+
+Ref: DESIGN.md, "Lake".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError, MetadataConflictError, NoSuchLogError, State
+from bk_spark.lake.plan import Due, FilePlan, boundary_after, change_to, in_table, of_ledgers, plan_step, section_after
+from bk_spark.lake.ports import TableState, TierFiles, TierTable, folder_of
+from bk_spark.lake.rewritten import located
+from bk_spark.log.log_store import LogStore
+from bk_spark.log.stored.names import decode_head
+from bk_spark.log.stored.paths import BUCKET, LogPaths
+from bk_spark.log.stored.tier_mark import StepName, TierMark
+from bk_spark.log.stored.tier_records import DataFile, LedgerContent, StepAttempt, TieredLedger, TierSection, TierStep
+from bk_spark.log.stored.values import CommittedLedger, Head
+from bk_spark.metadata.store import Check, Create, Delete, SetValue, StoreChange, StoreError, TransactionFailedError, Versioned
+
+_TRIES = 50
+"""Each further try means that a commit, another tierer or the catalog came between, or that a line of a step is done."""
+
+_ATTEMPTS_KEPT = 4
+"""Attempts whose late commit is recognized. That of an older one is undone by the next commit. With MOST_LEDGERS ledgers, each
+in a file of its own, their record stays below 512 KiB."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Stand:
+    """What one try has read of the metadata store."""
+
+    head: Head
+    head_version: int
+    step: TierStep | None
+    step_version: int
+
+    @property
+    def mark(self) -> TierMark:
+        assert self.head.tier is not None, "a log without a tier has no tierer"
+        return self.head.tier
+
+
+@dataclass(frozen=True, slots=True)
+class _Sections:
+    """Some sections, from number ``first`` on, and the versions of their znodes."""
+
+    first: int
+    sections: tuple[TierSection, ...]
+    versions: tuple[int, ...]
+
+    def numbered(self) -> Iterator[tuple[int, TierSection, int]]:
+        numbers = range(self.first, self.first + len(self.sections))
+        return zip(numbers, self.sections, self.versions, strict=True)
+
+    def expected(self, ledgers: Iterable[TieredLedger] = ()) -> dict[int, LedgerContent]:
+        """What their ledgers and some others hold."""
+        own = (ledger for section in self.sections for ledger in section.ledgers)
+        return {one.ledger_id: one.content for one in (*own, *ledgers)}
+
+    def changed(self, paths: LogPaths, files: Sequence[DataFile], gone: frozenset[str]) -> list[StoreChange]:
+        """The changes after which ``files`` stand in the place of ``gone`` ones."""
+        changes: list[StoreChange] = []
+        for number, section, version in self.numbered():
+            after = section_after(section, files, gone)
+            if after != section:
+                changes.append(SetValue(paths.tier_section(number), after.encode(), version))
+        return changes
+
+
+@dataclass(frozen=True, slots=True)
+class _Work:
+    """A step under way, and the sections that the table has rows of."""
+
+    stand: _Stand
+    step: TierStep
+    present: _Sections
+
+    @property
+    def mark(self) -> TierMark:
+        return self.stand.mark
+
+    @property
+    def plan(self) -> FilePlan:
+        return FilePlan.of(self.mark, self.present.sections, self.step)
+
+    def named(self, attempt: StepAttempt) -> StepName:
+        return replace(self.step.name, attempt=attempt.name)
+
+
+class _AgainError(Exception):
+    """Something was done, by this tierer or another one: look again."""
+
+
+class Tierer:
+    """Tiers the log ``name`` with the uid ``uid``. ``due`` says which ledgers are to be tiered."""
+
+    def __init__(
+        self, logs: LogStore, name: str, uid: str, table: TierTable, files: TierFiles, draw_id: Callable[[], str]
+    ) -> None:
+        self._logs = logs
+        self._store = logs.store
+        self._paths = logs.names.paths(uid)
+        self._name, self._uid = name, uid
+        self._table = table
+        self._files = files
+        self._draw_id = draw_id
+
+    def run(self, due: Due) -> bool:
+        """Complete the step under way, or else begin the next one and complete it. False where there is nothing to do.
+
+        May be called again after any error, by anybody. Raises NoSuchLogError; ConfigError where the table is not the log's;
+        CorruptionError where rows in the table are not the log's; MetadataConflictError; MetadataUnavailableError; what the
+        store of files and the catalog raise.
+        """
+        problem: Exception | None = None
+        for _ in range(_TRIES):
+            stand = self._read()
+            try:
+                if stand.step is None:
+                    if not self._claim(stand, due):
+                        return False
+                    continue
+                self._complete(_Work(stand, stand.step, self._present(stand)))
+                return True
+            except (_AgainError, StoreError, TransactionFailedError) as moved:
+                problem = moved
+        what = f"{_TRIES} tries to tier it each met another change: try again later"
+        raise MetadataConflictError(f"log '{self._name}'", what) from problem
+
+    def release(self, sections: int) -> None:
+        """Prove the first ``sections`` sections, and delete their ledgers from bookies. Raises as ``run``."""
+        problem: Exception | None = None
+        for _ in range(_TRIES):
+            mark = self._read().mark
+            if mark.cleared >= min(sections, mark.sections):
+                return
+            try:
+                self._release(mark.cleared)
+            except (_AgainError, StoreError, TransactionFailedError) as moved:
+                problem = moved
+        what = f"{_TRIES} tries to release sections of its tier each met another change: try again later"
+        raise MetadataConflictError(f"log '{self._name}'", what) from problem
+
+    # The metadata store
+
+    def _read(self) -> _Stand:
+        self._store.sync(self._paths.head)
+        step, head = self._store.get_many([self._paths.tier_step, self._paths.head])
+        if head is None:
+            raise NoSuchLogError(self._name)
+        decoded = decode_head(self._name, head)
+        if decoded.tier is None:
+            raise ConfigError(f"the tier of log '{self._name}'", State("missing"), "set one first")
+        return _Stand(decoded, head.version, self._decode_step(step), 0 if step is None else step.version)
+
+    def _decode_step(self, stored: Versioned | None) -> TierStep | None:
+        return None if stored is None else TierStep.decode(f"the step of the tier of log '{self._name}'", stored.value)
+
+    def _present(self, stand: _Stand) -> _Sections:
+        """The sections that the table has rows of."""
+        return self._sections(stand.mark.first, stand.mark.sections)
+
+    def _sections(self, first: int, beyond: int) -> _Sections:
+        found = self._store.get_many([self._paths.tier_section(number) for number in range(first, beyond)])
+        decoded = [self._decode_section(number, stored) for number, stored in enumerate(found, first)]
+        return _Sections(first, tuple(section for section, _ in decoded), tuple(version for _, version in decoded))
+
+    def _decode_section(self, number: int, stored: Versioned | None) -> tuple[TierSection, int]:
+        what = f"section {number} of the tier of log '{self._name}'"
+        if stored is None:
+            raise CorruptionError(what, "it is missing from the metadata store")
+        return TierSection.decode(what, stored.value), stored.version
+
+    def _claim(self, stand: _Stand, due: Due) -> bool:
+        closed = self._logs.reader.listing(self._name, self._uid, stand.head.version).closed
+        present = self._present(stand)
+        step = plan_step(stand.mark, present.sections, closed, due, self._draw_id()) or self._restoring(stand, present)
+        if step is None:
+            return False
+        mark = replace(stand.mark, boundary=boundary_after(stand.mark, step))
+        self._store.transaction([self._set_head(stand, mark), Create(self._paths.tier_step, step.encode())])
+        return True
+
+    def _restoring(self, stand: _Stand, present: _Sections) -> TierStep | None:
+        """A step that changes no ledger, where the table is not what the last step made of it."""
+        state, mark = self._look(), stand.mark
+        if state.step == mark.last:
+            self._adopt(stand, present, state)
+            return None
+        self._check_set_back(mark, state)
+        return TierStep(StepName(mark.last.number + 1, self._draw_id(), ""), (), mark.first, mark.removed)
+
+    def _set_head(self, stand: _Stand, mark: TierMark) -> StoreChange:
+        return SetValue(self._paths.head, replace(stand.head, tier=mark).encode(), stand.head_version)
+
+    # One step
+
+    def _complete(self, work: _Work) -> None:
+        fitting = (one for one in reversed(work.step.attempts) if work.plan.is_of(work.step, one))
+        usable = next((one for one in fitting if not self._files.missing(one.files)), None)
+        if usable is None:
+            self._write(work)
+        else:
+            state, landed = self._landed(work, usable)
+            self._done(work, state, landed)
+            self._clean_up(work, landed)
+
+    def _write(self, work: _Work) -> None:
+        """A new attempt: its files, the proof, and then its note. Raises _AgainError."""
+        state = self._look()
+        if state.step == work.mark.last and work.plan.rewrites:
+            self._adopt(work.stand, work.present, state)  # the files to rewrite may be gone
+        name, number = self._draw_id(), work.step.name.number
+        content, files = self._files.write(folder_of(number, name), work.step.add, work.plan.rewrites)
+        ledgers = tuple(self._tiered(one, content[one.ledger_id]) for one in work.step.add)
+        self._prove(files, work.present.expected(ledgers))
+        noted = replace(work.step, attempts=(*work.step.attempts, StepAttempt(name, ledgers, files))[-_ATTEMPTS_KEPT:])
+        self._store.set(self._paths.tier_step, noted.encode(), work.stand.step_version)
+        raise _AgainError
+
+    def _tiered(self, listed: CommittedLedger, content: LedgerContent) -> TieredLedger:
+        if content.rows != listed.rows:
+            what = f"ledger {listed.ledger_id} of log '{self._name}'"
+            raise CorruptionError(what, f"it holds {content.rows} rows, the log lists {listed.rows}")
+        return TieredLedger(listed, content.digest)
+
+    def _landed(self, work: _Work, attempt: StepAttempt) -> tuple[TableState, StepAttempt]:
+        """The table with the step, and the attempt that it came from. Raises _AgainError after a commit to the catalog."""
+        state = self._look()
+        self._check_unmoved(work)  # read after the table, so that the table is never ahead of what is known of the steps
+        if state.step.is_step(work.step.name):
+            found = work.step.attempt(state.step.attempt)
+            if found is not None and work.plan.is_of(work.step, found):
+                return state, found
+        elif state.step == work.mark.last:
+            self._adopt(work.stand, work.present, state)
+        else:
+            self._check_set_back(work.mark, state)
+        self._commit(work, attempt, state)
+        raise _AgainError
+
+    def _check_unmoved(self, work: _Work) -> _Stand:
+        """The newest head, if the tier stands where it did. Raises _AgainError."""
+        stand = self._read()
+        if (stand.mark, stand.step, stand.step_version) != (work.mark, work.step, work.stand.step_version):
+            raise _AgainError
+        return stand
+
+    def _look(self) -> TableState:
+        state = self._table.look()
+        if state.log_uid != self._uid:
+            owner = "no log" if state.log_uid is None else f"the log with the id {state.log_uid}"
+            remedy = f"it belongs to {owner}: a table has the rows of one log alone, give another one"
+            raise ConfigError(f"the table of log '{self._name}'", state.uuid, remedy)
+        return state
+
+    def _check_set_back(self, mark: TierMark, state: TableState) -> None:
+        """The table has another step than the log. An older one, or another attempt, is a catalog that was set back."""
+        last = mark.last
+        if state.step.number > last.number or (state.step.number == last.number and not state.step.is_step(last)):
+            problem = f"it has the step {state.step}, the log has {last}: the metadata store was set back, or it is another's"
+            raise ConfigError(f"the table of log '{self._name}'", state.uuid, problem)
+
+    def _commit(self, work: _Work, attempt: StepAttempt, state: TableState) -> None:
+        """One commit to the catalog. Whatever it says, the next look tells what became of it."""
+        target = work.plan.after(attempt)
+        change = change_to(target, work.named(attempt), state)
+        mixed = next((one for one in state.files if one.path in change.remove and one.has_other_rows), None)
+        if mixed is not None:
+            problem = f"file {mixed.path} has rows of the log that are to be removed, and others: delete those, or move them"
+            raise ConfigError(f"the table of log '{self._name}'", state.uuid, problem)
+        missing = self._files.missing(change.add)
+        if missing:
+            raise CorruptionError(f"the table of log '{self._name}'", f"file {missing[0]} is gone, which it is to have again")
+        try:
+            self._table.commit(state, change)
+        except BookKeeperError:
+            return
+
+    def _done(self, work: _Work, state: TableState, landed: StepAttempt) -> None:
+        """Tell the log of what was found in the table."""
+        step, mark, there = work.step, work.mark, state.paths()
+        files = landed.files
+        if any(one.path not in there for one in files):
+            files = self._located(files, work.present.expected(landed.ledgers), state)
+        gone = frozenset(one.file.path for one in work.plan.rewrites)
+        after = replace(
+            mark,
+            last=work.named(landed),
+            sections=mark.sections + bool(step.add),
+            first=step.first,
+            removed=step.removed,
+        )
+        changes = [self._set_head(self._check_unmoved(work), after), Delete(self._paths.tier_step, work.stand.step_version)]
+        changes += work.present.changed(self._paths, files, gone)
+        if step.add:
+            changes += self._new_section(mark.sections, landed.ledgers, files)
+        self._store.transaction(changes)
+
+    def _new_section(self, number: int, ledgers: tuple[TieredLedger, ...], files: Sequence[DataFile]) -> list[StoreChange]:
+        own = {one.ledger_id for one in ledgers}
+        section = TierSection(ledgers, tuple(of_ledgers(files, own)))
+        bucket: list[StoreChange] = [Create(self._paths.tier_section_bucket(number))] if number % BUCKET == 0 else []
+        return [*bucket, Create(self._paths.tier_section(number), section.encode())]
+
+    def _clean_up(self, work: _Work, landed: StepAttempt) -> None:
+        """Other attempts' files. That of one that still writes comes to nothing: its note is refused."""
+        number = work.step.name.number
+        for folder in self._files.folders(number):
+            if folder != folder_of(number, landed.name):
+                self._files.delete_folder(folder)
+
+    # Files that others rewrote
+
+    def _adopt(self, stand: _Stand, present: _Sections, state: TableState) -> None:
+        """Return if all files of the sections are in the table. If their rows are in others: note them, raise _AgainError."""
+        there = state.paths()
+        lost = [one for one in in_table(stand.mark, present.sections, present.first) if one.path not in there]
+        if not lost:
+            return
+        files, gone = self._located(lost, present.expected(), state), frozenset(one.path for one in lost)
+        unmoved = Check(self._paths.head, stand.head_version)
+        self._store.transaction([unmoved, *present.changed(self._paths, files, gone)])
+        raise _AgainError
+
+    def _located(self, lost: Sequence[DataFile], expected: dict[int, LedgerContent], state: TableState) -> tuple[DataFile, ...]:
+        """Where the rows of files that are gone from the table are now. Raises CorruptionError unless all are there."""
+        wanted = {ledger: expected[ledger] for one in lost for ledger in one.ledgers}
+        return located(self._name, wanted, state, self._files)
+
+    def _prove(self, files: Iterable[DataFile], expected: dict[int, LedgerContent]) -> None:
+        """Each ledger that the files name is in them as expected. Raises CorruptionError."""
+        for ledger_id, found in self._files.read_back(files).items():
+            if found != expected[ledger_id]:
+                what = f"the rows of ledger {ledger_id} in the files of the tier of log '{self._name}'"
+                raise CorruptionError(what, f"{found} was read, and {expected[ledger_id]} was written")
+
+    # Release
+
+    def _release(self, number: int) -> None:
+        """Prove one section, say that its ledgers may go, look once more, and delete them."""
+        what = f"section {number} of the tier of log '{self._name}'"
+        state, stand = self._look(), self._read()
+        one = self._sections(number, number + 1)
+        [section], [version] = one.sections, one.versions
+        if state.step == stand.mark.last:
+            self._adopt(stand, one, state)
+        needed = {file.path for file in in_table(stand.mark, [section], number)}
+        if not needed <= state.paths() or self._files.missing(section.files):
+            raise CorruptionError(what, "files of it are gone: its ledgers stay on bookies")
+        if self._files.read_back(section.files) != one.expected():
+            raise CorruptionError(what, "its files do not have its rows: its ledgers stay on bookies")
+        mark = replace(stand.mark, released=max(stand.mark.released, number + 1))
+        self._store.transaction([self._set_head(stand, mark), Check(self._paths.tier_section(number), version)])
+        if not needed <= self._look().paths():
+            raise MetadataConflictError(what, "its files were rewritten during the proof: try again")
+        self._logs.ledgers.delete_listed([ledger.ledger_id for ledger in section.ledgers], self._uid)
+        self._logs.names.change_head(self._name, self._uid, lambda head: _cleared(head, number + 1))
+
+
+def _cleared(head: Head, number: int) -> Head:
+    assert head.tier is not None
+    return replace(head, tier=replace(head.tier, cleared=max(head.tier.cleared, number)))

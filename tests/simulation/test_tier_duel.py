@@ -1,0 +1,34 @@
+"""Duels for a log with a tier: tierers beside all who write, read and clean up, and others at the table.
+
+Ref: DESIGN.md, "Lake".
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.simulation.engines.choices import SeededChoices
+from tests.simulation.logs.duel import run_duel
+from tests.simulation.logs.tier_mutants import TIER_MUTANTS, TierMutant
+
+DUELS = 60
+
+
+def test_in_sixty_duels_each_row_is_in_the_table_once_and_readers_and_streams_miss_none() -> None:
+    marks, faults = Counter[str](), Counter[str]()
+    for seed in range(DUELS):
+        outcome = run_duel(SeededChoices(seed), tiers=True)
+        assert outcome.violation is None, f"python -m tests.simulation show-log {seed} --tiers"
+        marks += outcome.marks
+        faults += outcome.faults
+    for mark in ("steps", "releases", "refused snapshots", "ledgers read from the tier", "joined files", "catalogs set back"):
+        assert marks[mark] > 1, marks
+    assert faults["cut uploads"] > 3
+
+
+@pytest.mark.parametrize("mutant", TIER_MUTANTS, ids=[one.name for one in TIER_MUTANTS])
+def test_a_mutant_of_the_tier_is_caught(mutant: TierMutant) -> None:
+    found = mutant.is_caught_by(mutant.caught_by) or mutant.caught() is not None
+    assert found, f"none of {mutant.seeds} duels found it"
