@@ -78,7 +78,7 @@ class TierFiles(Protocol):
     ) -> tuple[dict[int, LedgerContent], tuple[DataFile, ...]]:
         """Write files under ``folder``, durably: the rows of ``add`` as bookies have them, in order, and what stays of others.
 
-        Returns what the ledgers of ``add`` held, and the files.
+        Returns what the ledgers of ``add`` held, and the files. A file names each of the ledgers, also one without rows.
         """
 
     def read_back(self, files: Iterable[DataFile]) -> dict[int, LedgerContent]:

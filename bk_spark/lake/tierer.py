@@ -98,7 +98,7 @@ class _AgainError(Exception):
 
 
 class Tierer:
-    """Tiers the log ``name`` with the uid ``uid``. ``due`` says which ledgers are to be tiered."""
+    """Tiers the log ``name`` with the uid ``uid``."""
 
     def __init__(
         self, logs: LogStore, name: str, uid: str, table: TierTable, files: TierFiles, draw_id: Callable[[], str]
@@ -114,6 +114,7 @@ class Tierer:
     def run(self, due: Due) -> bool:
         """Complete the step under way, or else begin the next one and complete it. False where there is nothing to do.
 
+        ``due`` says which ledgers a new step adds.
         May be called again after any error, by anybody. Raises NoSuchLogError; ConfigError where the table is not the log's;
         CorruptionError where rows in the table are not the log's; MetadataConflictError; MetadataUnavailableError; what the
         store of files and the catalog raise.
@@ -130,8 +131,7 @@ class Tierer:
                 return True
             except (_AgainError, StoreError, TransactionFailedError) as moved:
                 problem = moved
-        what = f"{_TRIES} tries to tier it each met another change: try again later"
-        raise MetadataConflictError(f"log '{self._name}'", what) from problem
+        raise self._given_up("tier it", problem)
 
     def release(self, sections: int) -> None:
         """Prove the first ``sections`` sections, and delete their ledgers from bookies. Raises as ``run``."""
@@ -144,8 +144,12 @@ class Tierer:
                 self._release(mark.cleared)
             except (_AgainError, StoreError, TransactionFailedError) as moved:
                 problem = moved
-        what = f"{_TRIES} tries to release sections of its tier each met another change: try again later"
-        raise MetadataConflictError(f"log '{self._name}'", what) from problem
+        raise self._given_up("release sections of its tier", problem)
+
+    def _given_up(self, what: str, problem: Exception | None) -> MetadataConflictError:
+        last = problem.__cause__ or problem if problem else None
+        text = f"{_TRIES} tries to {what} each met another change, or no answer (the last one: {last}): try again later"
+        return MetadataConflictError(f"log '{self._name}'", text)
 
     # The metadata store
 
@@ -243,7 +247,7 @@ class Tierer:
         else:
             self._check_set_back(work.mark, state)
         self._commit(work, attempt, state)
-        raise _AgainError
+        raise _AgainError("the table was looked at again")
 
     def _check_unmoved(self, work: _Work) -> _Stand:
         """The newest head, if the tier stands where it did. Raises _AgainError."""
@@ -268,7 +272,7 @@ class Tierer:
             raise ConfigError(f"the table of log '{self._name}'", state.uuid, problem)
 
     def _commit(self, work: _Work, attempt: StepAttempt, state: TableState) -> None:
-        """One commit to the catalog. Whatever it says, the next look tells what became of it."""
+        """One commit to the catalog. Whatever it says, the next look tells what became of it, so it may raise _AgainError."""
         target = work.plan.after(attempt)
         change = change_to(target, work.named(attempt), state)
         mixed = next((one for one in state.files if one.path in change.remove and one.has_other_rows), None)
@@ -280,8 +284,8 @@ class Tierer:
             raise CorruptionError(f"the table of log '{self._name}'", f"file {missing[0]} is gone, which it is to have again")
         try:
             self._table.commit(state, change)
-        except BookKeeperError:
-            return
+        except BookKeeperError as problem:
+            raise _AgainError from problem
 
     def _done(self, work: _Work, state: TableState, landed: StepAttempt) -> None:
         """Tell the log of what was found in the table."""
@@ -349,8 +353,10 @@ class Tierer:
         state, stand = self._look(), self._read()
         one = self._sections(number, number + 1)
         [section], [version] = one.sections, one.versions
-        if state.step == stand.mark.last:
-            self._adopt(stand, one, state)
+        if state.step != stand.mark.last:
+            problem = "a step of its tier is under way, or its table was set back: tier it first"
+            raise MetadataConflictError(f"log '{self._name}'", problem)
+        self._adopt(stand, one, state)
         needed = {file.path for file in in_table(stand.mark, [section], number)}
         if not needed <= state.paths() or self._files.missing(section.files):
             raise CorruptionError(what, "files of it are gone: its ledgers stay on bookies")

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError
+from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError, StorageError
 from bk_spark.lake.begin import begin_tier
 from bk_spark.log.changes.plan import CommitRequest
 from bk_spark.log.cleanup.vacuum import LogVacuum
@@ -15,7 +15,7 @@ from bk_spark.log.stored.tier_mark import StepName
 from bk_spark.log.stored.values import CommitKind, Retention
 from tests.simulation.engines.choices import SeededChoices
 from tests.simulation.logs.clients import write_ledger
-from tests.simulation.logs.lake import Lake, SimulatedFiles
+from tests.simulation.logs.lake import Lake, SimulatedFiles, SimulatedTable
 from tests.simulation.logs.ledgers import ZNODES
 from tests.simulation.logs.tierers import give_lake, tierer_of
 from tests.simulation.logs.world import DAY_MS, LOG, DuelWorld, Machine
@@ -142,6 +142,32 @@ def test_a_vacuum_leaves_the_ledgers_of_a_step_alone_until_it_is_done() -> None:
         assert LogVacuum(machine.logs).run(LOG).deleted_ledgers == 2
 
     files = SimulatedFiles
+    alone(body)
+
+
+def test_ledgers_stay_on_bookies_while_a_step_is_under_way() -> None:
+    def body(machine: Machine) -> None:
+        tierer_of(machine).run(len)
+        lake = machine.world.the_lake
+        lake.put(lake.states[0])
+        with pytest.raises(MetadataConflictError, match="a step of its tier is under way, or its table was set back"):
+            tierer_of(machine).release(1)
+        assert all(ZNODES.ledger(one) in machine.world.tree.newest for one in listed(machine))
+
+    alone(body)
+
+
+def test_a_catalog_that_takes_no_commit_is_told_with_its_own_words() -> None:
+    def body(machine: Machine) -> None:
+        def refuse(*_: object) -> None:
+            raise StorageError("committing to the table", "the disk is full")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SimulatedTable, "commit", refuse)
+            with pytest.raises(MetadataConflictError, match=r"50 tries to tier it .* the disk is full"):
+                tierer_of(machine).run(len)
+        assert tierer_of(machine).run(len)
+
     alone(body)
 
 
