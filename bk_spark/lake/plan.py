@@ -106,11 +106,16 @@ def ledgers_from(section: TierSection, number: int, place: TierMark | TierStep) 
 
 def files_of(sections: Iterable[TierSection]) -> list[DataFile]:
     """Each file once, in order, with all its ledgers: others may have joined the rows of several sections in one."""
+    return list(merged(file for section in sections for file in section.files))
+
+
+def merged(files: Iterable[DataFile]) -> tuple[DataFile, ...]:
+    """Each file once, in order, with all ledgers that any of its mentions names."""
     found: dict[str, DataFile] = {}
-    for file in (file for section in sections for file in section.files):
+    for file in files:
         known = found.get(file.path, replace(file, ledgers=()))
         found[file.path] = replace(file, ledgers=tuple(dict.fromkeys((*known.ledgers, *file.ledgers))))
-    return list(found.values())
+    return tuple(found.values())
 
 
 def change_to(target: Sequence[DataFile], step: StepName, base: TableState) -> TableChange:
@@ -125,4 +130,4 @@ def section_after(section: TierSection, rewritten: Sequence[DataFile], gone: fro
     own = {one.ledger_id for one in section.ledgers}
     moved = {ledger for file in rewritten for ledger in file.ledgers}
     kept = (one for file in section.files for one in of_ledgers([file], own - moved if file.path in gone else own))
-    return TierSection(section.ledgers, (*kept, *of_ledgers(rewritten, own)))
+    return TierSection(section.ledgers, merged((*kept, *of_ledgers(rewritten, own))))

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError, MetadataConflictError, NoSuchLogError, State
-from bk_spark.lake.plan import Due, FilePlan, boundary_after, change_to, in_table, of_ledgers, plan_step, section_after
-from bk_spark.lake.ports import TableState, TierFiles, TierTable, folder_of
+from bk_spark.lake.plan import Due, FilePlan, boundary_after, change_to, in_table, merged, of_ledgers, plan_step, section_after
+from bk_spark.lake.ports import TableChange, TableState, TierFiles, TierTable, folder_of
 from bk_spark.lake.rewritten import located
 from bk_spark.log.log_store import LogStore
 from bk_spark.log.stored.names import decode_head
@@ -21,7 +22,7 @@ from bk_spark.log.stored.paths import BUCKET, LogPaths
 from bk_spark.log.stored.tier_mark import StepName, TierMark
 from bk_spark.log.stored.tier_records import DataFile, LedgerContent, StepAttempt, TieredLedger, TierSection, TierStep
 from bk_spark.log.stored.values import CommittedLedger, Head
-from bk_spark.metadata.store import Check, Create, Delete, SetValue, StoreChange, StoreError, TransactionFailedError, Versioned
+from bk_spark.metadata.store import Check, Create, SetValue, StoreChange, StoreError, TransactionFailedError, Versioned
 
 _TRIES = 50
 """Each further try means that a commit, another tierer or the catalog came between, or that a line of a step is done."""
@@ -29,6 +30,12 @@ _TRIES = 50
 _ATTEMPTS_KEPT = 4
 """Attempts whose late commit is recognized. That of an older one is undone by the next commit. With MOST_LEDGERS ledgers, each
 in a file of its own, their record stays below 512 KiB."""
+
+NO_STEP_UNDER_WAY = b""
+"""The znode stays, so that its version tells each step from all others: one that is made anew begins with version 0 again."""
+
+GIVEN_UP = "given-up"
+"""In the place of an attempt's name: the step changed nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,37 +126,51 @@ class Tierer:
         CorruptionError where rows in the table are not the log's; MetadataConflictError; MetadataUnavailableError; what the
         store of files and the catalog raise.
         """
-        problem: Exception | None = None
-        for _ in range(_TRIES):
+
+        def one_try() -> bool:
             stand = self._read()
-            try:
-                if stand.step is None:
-                    if not self._claim(stand, due):
-                        return False
-                    continue
+            if stand.step is not None:
                 self._complete(_Work(stand, stand.step, self._present(stand)))
                 return True
-            except (_AgainError, StoreError, TransactionFailedError) as moved:
-                problem = moved
-        raise self._given_up("tier it", problem)
+            if not self._claim(stand, due):
+                return False
+            raise _AgainError("a step was begun")
+
+        return self._until_done("tier it", one_try)
+
+    def give_up(self) -> bool:
+        """End the step under way without its ledgers, for where it cannot be completed. False where there is none.
+
+        A snapshot that changes no file takes its number first, so that a commit of it that is still on its way is refused.
+        Raises as ``run``.
+        """
+
+        def one_try() -> bool:
+            stand = self._read()
+            if stand.step is None:
+                return False
+            self._end(_Work(stand, stand.step, self._present(stand)))
+            return True
+
+        return self._until_done("give a step up", one_try)
 
     def release(self, sections: int) -> None:
         """Prove the first ``sections`` sections, and delete their ledgers from bookies. Raises as ``run``."""
-        problem: Exception | None = None
-        for _ in range(_TRIES):
-            mark = self._read().mark
-            if mark.cleared >= min(sections, mark.sections):
-                return
-            try:
-                self._release(mark.cleared)
-            except (_AgainError, StoreError, TransactionFailedError) as moved:
-                problem = moved
-        raise self._given_up("release sections of its tier", problem)
+        mark = self._read().mark
+        for number in range(mark.cleared, min(sections, mark.sections)):
+            self._until_done(f"release section {number} of its tier", partial(self._release, number))
 
-    def _given_up(self, what: str, problem: Exception | None) -> MetadataConflictError:
-        last = problem.__cause__ or problem if problem else None
-        text = f"{_TRIES} tries to {what} each met another change, or no answer (the last one: {last}): try again later"
-        return MetadataConflictError(f"log '{self._name}'", text)
+    def _until_done(self, what: str, one_try: Callable[[], bool]) -> bool:
+        """Try again where something came between, or was done. Returns what ``one_try`` does."""
+        last: Exception | None = None
+        for _ in range(_TRIES):
+            try:
+                return one_try()
+            except (_AgainError, StoreError, TransactionFailedError) as moved:
+                last = moved
+        assert last is not None, "each try returned or raised"
+        problem = f"{_TRIES} tries to {what} each met another change, or no answer (the last one: {last.__cause__ or last})"
+        raise MetadataConflictError(f"log '{self._name}'", f"{problem}: try again later") from last
 
     # The metadata store
 
@@ -161,10 +182,10 @@ class Tierer:
         decoded = decode_head(self._name, head)
         if decoded.tier is None:
             raise ConfigError(f"the tier of log '{self._name}'", State("missing"), "set one first")
-        return _Stand(decoded, head.version, self._decode_step(step), 0 if step is None else step.version)
-
-    def _decode_step(self, stored: Versioned | None) -> TierStep | None:
-        return None if stored is None else TierStep.decode(f"the step of the tier of log '{self._name}'", stored.value)
+        what = f"the step of the tier of log '{self._name}'"
+        if step is None:
+            raise CorruptionError(what, "it is missing from the metadata store")
+        return _Stand(decoded, head.version, TierStep.decode(what, step.value) if step.value else None, step.version)
 
     def _present(self, stand: _Stand) -> _Sections:
         """The sections that the table has rows of."""
@@ -188,7 +209,7 @@ class Tierer:
         if step is None:
             return False
         mark = replace(stand.mark, boundary=boundary_after(stand.mark, step))
-        self._store.transaction([self._set_head(stand, mark), Create(self._paths.tier_step, step.encode())])
+        self._store.transaction([self._set_head(stand, mark), self._set_step(stand, step.encode())])
         return True
 
     def _restoring(self, stand: _Stand, present: _Sections) -> TierStep | None:
@@ -197,11 +218,16 @@ class Tierer:
         if state.step == mark.last:
             self._adopt(stand, present, state)
             return None
-        self._check_set_back(mark, state)
+        if self._read().mark != mark:
+            raise _AgainError("another tierer went on")
+        self._check_not_ahead(mark, state)
         return TierStep(StepName(mark.last.number + 1, self._draw_id(), ""), (), mark.first, mark.removed)
 
     def _set_head(self, stand: _Stand, mark: TierMark) -> StoreChange:
         return SetValue(self._paths.head, replace(stand.head, tier=mark).encode(), stand.head_version)
+
+    def _set_step(self, stand: _Stand, value: bytes) -> StoreChange:
+        return SetValue(self._paths.tier_step, value, stand.step_version)
 
     # One step
 
@@ -226,7 +252,7 @@ class Tierer:
         self._prove(files, work.present.expected(ledgers))
         noted = replace(work.step, attempts=(*work.step.attempts, StepAttempt(name, ledgers, files))[-_ATTEMPTS_KEPT:])
         self._store.set(self._paths.tier_step, noted.encode(), work.stand.step_version)
-        raise _AgainError
+        raise _AgainError("an attempt was written")
 
     def _tiered(self, listed: CommittedLedger, content: LedgerContent) -> TieredLedger:
         if content.rows != listed.rows:
@@ -245,15 +271,15 @@ class Tierer:
         elif state.step == work.mark.last:
             self._adopt(work.stand, work.present, state)
         else:
-            self._check_set_back(work.mark, state)
-        self._commit(work, attempt, state)
+            self._check_not_ahead(work.mark, state)
+        self._commit(change_to(work.plan.after(attempt), work.named(attempt), state), state)
         raise _AgainError("the table was looked at again")
 
     def _check_unmoved(self, work: _Work) -> _Stand:
         """The newest head, if the tier stands where it did. Raises _AgainError."""
         stand = self._read()
         if (stand.mark, stand.step, stand.step_version) != (work.mark, work.step, work.stand.step_version):
-            raise _AgainError
+            raise _AgainError("another tierer went on")
         return stand
 
     def _look(self) -> TableState:
@@ -264,17 +290,15 @@ class Tierer:
             raise ConfigError(f"the table of log '{self._name}'", state.uuid, remedy)
         return state
 
-    def _check_set_back(self, mark: TierMark, state: TableState) -> None:
-        """The table has another step than the log. An older one, or another attempt, is a catalog that was set back."""
+    def _check_not_ahead(self, mark: TierMark, state: TableState) -> None:
+        """The table has another step than the log: an older one or another attempt, because the catalog was set back."""
         last = mark.last
         if state.step.number > last.number or (state.step.number == last.number and not state.step.is_step(last)):
             problem = f"it has the step {state.step}, the log has {last}: the metadata store was set back, or it is another's"
             raise ConfigError(f"the table of log '{self._name}'", state.uuid, problem)
 
-    def _commit(self, work: _Work, attempt: StepAttempt, state: TableState) -> None:
+    def _commit(self, change: TableChange, state: TableState) -> None:
         """One commit to the catalog. Whatever it says, the next look tells what became of it, so it may raise _AgainError."""
-        target = work.plan.after(attempt)
-        change = change_to(target, work.named(attempt), state)
         mixed = next((one for one in state.files if one.path in change.remove and one.has_other_rows), None)
         if mixed is not None:
             problem = f"file {mixed.path} has rows of the log that are to be removed, and others: delete those, or move them"
@@ -301,7 +325,7 @@ class Tierer:
             first=step.first,
             removed=step.removed,
         )
-        changes = [self._set_head(self._check_unmoved(work), after), Delete(self._paths.tier_step, work.stand.step_version)]
+        changes = [self._set_head(self._check_unmoved(work), after), self._set_step(work.stand, NO_STEP_UNDER_WAY)]
         changes += work.present.changed(self._paths, files, gone)
         if step.add:
             changes += self._new_section(mark.sections, landed.ledgers, files)
@@ -309,7 +333,7 @@ class Tierer:
 
     def _new_section(self, number: int, ledgers: tuple[TieredLedger, ...], files: Sequence[DataFile]) -> list[StoreChange]:
         own = {one.ledger_id for one in ledgers}
-        section = TierSection(ledgers, tuple(of_ledgers(files, own)))
+        section = TierSection(ledgers, merged(of_ledgers(files, own)))
         bucket: list[StoreChange] = [Create(self._paths.tier_section_bucket(number))] if number % BUCKET == 0 else []
         return [*bucket, Create(self._paths.tier_section(number), section.encode())]
 
@@ -319,6 +343,23 @@ class Tierer:
         for folder in self._files.folders(number):
             if folder != folder_of(number, landed.name):
                 self._files.delete_folder(folder)
+
+    def _end(self, work: _Work) -> None:
+        """The table as it was, under the number of the step; then the log without the step."""
+        state, named = self._look(), replace(work.step.name, attempt=GIVEN_UP)
+        self._check_unmoved(work)
+        if state.step == work.mark.last:
+            self._adopt(work.stand, work.present, state)
+        elif not state.step.is_step(work.step.name):
+            self._check_not_ahead(work.mark, state)
+        if state.step != named:
+            self._commit(change_to(in_table(work.mark, work.present.sections, work.present.first), named, state), state)
+            raise _AgainError("the table was looked at again")
+        last = self._sections(work.mark.sections - 1, work.mark.sections).sections if work.mark.sections else ()
+        boundary = last[-1].ledgers[-1].ledger_id if last else None
+        after = replace(work.mark, last=named, boundary=boundary)
+        stand = self._check_unmoved(work)
+        self._store.transaction([self._set_head(stand, after), self._set_step(stand, NO_STEP_UNDER_WAY)])
 
     # Files that others rewrote
 
@@ -331,7 +372,7 @@ class Tierer:
         files, gone = self._located(lost, present.expected(), state), frozenset(one.path for one in lost)
         unmoved = Check(self._paths.head, stand.head_version)
         self._store.transaction([unmoved, *present.changed(self._paths, files, gone)])
-        raise _AgainError
+        raise _AgainError("files that others wrote were noted")
 
     def _located(self, lost: Sequence[DataFile], expected: dict[int, LedgerContent], state: TableState) -> tuple[DataFile, ...]:
         """Where the rows of files that are gone from the table are now. Raises CorruptionError unless all are there."""
@@ -347,12 +388,14 @@ class Tierer:
 
     # Release
 
-    def _release(self, number: int) -> None:
+    def _release(self, number: int) -> bool:
         """Prove one section, say that its ledgers may go, look once more, and delete them."""
         what = f"section {number} of the tier of log '{self._name}'"
-        state, stand = self._look(), self._read()
-        one = self._sections(number, number + 1)
+        stand, one = self._read(), self._sections(number, number + 1)
         [section], [version] = one.sections, one.versions
+        if stand.mark.cleared > number:
+            return True
+        state = self._look()  # behind the head, at whose version all is written: so no record is newer than the table
         if state.step != stand.mark.last:
             problem = "a step of its tier is under way, or its table was set back: tier it first"
             raise MetadataConflictError(f"log '{self._name}'", problem)
@@ -360,7 +403,8 @@ class Tierer:
         needed = {file.path for file in in_table(stand.mark, [section], number)}
         if not needed <= state.paths() or self._files.missing(section.files):
             raise CorruptionError(what, "files of it are gone: its ledgers stay on bookies")
-        if self._files.read_back(section.files) != one.expected():
+        found = self._files.read_back(section.files)
+        if any(found.get(ledger_id) != content for ledger_id, content in one.expected().items() if content.rows):
             raise CorruptionError(what, "its files do not have its rows: its ledgers stay on bookies")
         mark = replace(stand.mark, released=max(stand.mark.released, number + 1))
         self._store.transaction([self._set_head(stand, mark), Check(self._paths.tier_section(number), version)])
@@ -368,6 +412,7 @@ class Tierer:
             raise MetadataConflictError(what, "its files were rewritten during the proof: try again")
         self._logs.ledgers.delete_listed([ledger.ledger_id for ledger in section.ledgers], self._uid)
         self._logs.names.change_head(self._name, self._uid, lambda head: _cleared(head, number + 1))
+        return True
 
 
 def _cleared(head: Head, number: int) -> Head:

@@ -9,6 +9,7 @@ import pytest
 
 from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError, StorageError
 from bk_spark.lake.begin import begin_tier
+from bk_spark.lake.ports import TableChange, TableState
 from bk_spark.log.changes.plan import CommitRequest
 from bk_spark.log.cleanup.vacuum import LogVacuum
 from bk_spark.log.stored.tier_mark import StepName
@@ -167,6 +168,49 @@ def test_a_catalog_that_takes_no_commit_is_told_with_its_own_words() -> None:
             with pytest.raises(MetadataConflictError, match=r"50 tries to tier it .* the disk is full"):
                 tierer_of(machine).run(len)
         assert tierer_of(machine).run(len)
+
+    alone(body)
+
+
+def test_a_step_that_is_given_up_leaves_the_table_as_it_was_and_its_ledgers_to_the_next_one() -> None:
+    def body(machine: Machine) -> None:
+        tierer_of(machine).run(lambda waiting: 1)
+        assert not tierer_of(machine).give_up()
+
+        def fail(*_: object) -> object:
+            raise StorageError("writing files", "the bucket is gone")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SimulatedFiles, "write", fail)
+            with pytest.raises(StorageError, match="the bucket is gone"):
+                tierer_of(machine).run(len)
+        ids = listed(machine)
+        with pytest.raises(MetadataConflictError, match="is in the log's tier"):
+            append(machine, b"row 1", CommitKind.COMPACT, (ids[1],))
+        assert tierer_of(machine).give_up()
+        assert payloads(machine.world.the_lake) == [b"row 0"]
+        append(machine, b"row 1", CommitKind.COMPACT, (ids[1],))
+        assert tierer_of(machine).run(len)
+        assert sorted(payloads(machine.world.the_lake)) == [b"row 0", b"row 1", b"row 2"]
+
+    alone(body)
+
+
+def test_a_late_commit_of_a_step_that_was_given_up_is_refused() -> None:
+    def body(machine: Machine) -> None:
+        late: list[Callable[[], bool]] = []
+
+        def delay(self: SimulatedTable, base: TableState, change: TableChange) -> None:
+            late.append(lambda: self.machine.world.the_lake.apply(base, change))
+            raise StorageError("committing to the table", "no answer")
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(SimulatedTable, "commit", delay)
+            with pytest.raises(MetadataConflictError):
+                tierer_of(machine).run(len)
+        assert tierer_of(machine).give_up()
+        assert [one() for one in late] == [False] * len(late)
+        assert payloads(machine.world.the_lake) == []
 
     alone(body)
 

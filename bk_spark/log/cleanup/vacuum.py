@@ -197,8 +197,10 @@ class LogVacuum:
     def _claimed(self, log: _Log) -> set[int]:
         """The ledgers that the step of the log's tier adds. Only listed ones are claimed, so this comes after the listing."""
         [stored] = self._logs.store.get_many([self._logs.names.paths(log.uid).tier_step])
-        step = None if stored is None else TierStep.decode(f"the step of the tier of log '{log.name}'", stored.value)
-        return set() if step is None else {one.ledger_id for one in step.add}
+        if stored is None or not stored.value:
+            return set()
+        step = TierStep.decode(f"the step of the tier of log '{log.name}'", stored.value)
+        return {one.ledger_id for one in step.add}
 
     def _listing_at_vacuumed(self, log: _Log, head: Head) -> Listing | None:
         """None if another vacuum has raised ``vacuumed_version`` meanwhile."""

@@ -122,18 +122,18 @@ _section_after = plan.section_after
 _first_listed = plan._first_listed
 
 TIER_MUTANTS = (
-    TierMutant(the_catalog_rebases_a_refused_commit, ("T1", "T2"), 600, 26),
+    TierMutant(the_catalog_rebases_a_refused_commit, ("T1", "T2"), 600, 22),
     TierMutant(a_claim_moves_no_boundary, ("T1", "T2"), 600, 0),
-    TierMutant(compaction_takes_tiered_ledgers, ("T2", "L0"), 600, 2),
+    TierMutant(compaction_takes_tiered_ledgers, ("T2", "L0"), 600, 64),
     TierMutant(the_log_is_told_before_the_table_has_it, ("T2", "T5"), 600, 0),
-    TierMutant(whoever_finds_the_step_takes_it_for_its_own_attempt, ("T2", "T3", "T4", "L0", "L6"), 600, 102),
-    TierMutant(a_catalog_that_was_set_back_is_not_noticed, ("T2",), 600, 0),
-    TierMutant(files_are_not_read_back, ("T2", "T3", "L0", "L6"), 600, 121),
-    TierMutant(an_attempt_counts_though_others_joined_files_since, ("T2", "T3", "L0", "L6"), 2000, 223),
-    TierMutant(truncated_rows_stay_in_the_table, ("T2",), 600, 31),
-    TierMutant(old_versions_lose_the_files_of_what_left_the_table, ("L5", "L6", "T3"), 600, 39),
-    TierMutant(ledgers_are_deleted_before_the_log_says_so, ("L6",), 600, 2),
-    TierMutant(the_first_ledger_that_stays_is_taken_for_a_truncated_one, ("T2", "L6"), 600, 31),
+    TierMutant(whoever_finds_the_step_takes_it_for_its_own_attempt, ("T2", "T3", "T4", "L0", "L6"), 600, 21),
+    TierMutant(a_catalog_that_was_set_back_is_not_noticed, ("T2",), 600, 2),
+    TierMutant(files_are_not_read_back, ("T2", "T3", "L0", "L6"), 600, 16),
+    TierMutant(an_attempt_counts_though_others_joined_files_since, ("T2", "T3", "L0", "L6"), 600, 173),
+    TierMutant(truncated_rows_stay_in_the_table, ("T2",), 600, 2),
+    TierMutant(old_versions_lose_the_files_of_what_left_the_table, ("L5", "L6", "T3"), 600, 173),
+    TierMutant(ledgers_are_deleted_before_the_log_says_so, ("L6",), 600, 0),
+    TierMutant(the_first_ledger_that_stays_is_taken_for_a_truncated_one, ("T2", "L6"), 600, 157),
 )
 
 

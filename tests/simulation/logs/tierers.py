@@ -37,6 +37,8 @@ def tierer(rounds: int) -> Callable[[Machine], None]:
             count = world.choices.choose(5, "ledgers to tier")
             try:
                 begin_tier(machine.logs, LOG, world.uid)
+                if world.choices.choose(12, "gives up") == 11:
+                    world.marks["steps given up"] += tierer_of(machine).give_up()
                 world.marks["steps"] += tierer_of(machine).run(lambda waiting, count=count: min(count, len(waiting)))
                 if world.choices.choose(2, "release"):
                     tierer_of(machine).release(world.choices.between(1, 4, "sections"))

@@ -95,6 +95,11 @@ def test_an_attempt_is_of_no_use_once_others_have_joined_what_stays_with_what_le
     assert FilePlan.of(MARK, joined, step).is_of(step, StepAttempt("y", (), (file("n", 6), file("r", 3))))
 
 
+def test_a_file_that_gets_more_rows_of_a_section_is_named_once() -> None:
+    before = section(file("j", 1), file("k", 2))
+    assert section_after(before, [file("k", 1)], frozenset({"j"})).files == (file("k", 2, 1),)
+
+
 def test_the_files_after_a_step_are_those_that_stay_and_those_of_the_attempt() -> None:
     files = FilePlan((file("b", 3),), ())
     assert files.after(StepAttempt("x", (), (file("n", 6),))) == (file("b", 3), file("n", 6))
