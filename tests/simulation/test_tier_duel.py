@@ -25,7 +25,7 @@ def test_in_sixty_duels_each_row_is_in_the_table_once_and_readers_and_streams_mi
         faults += outcome.faults
     for mark in ("steps", "releases", "refused snapshots", "ledgers read from the tier", "joined files", "catalogs set back"):
         assert marks[mark] > 1, marks
-    assert faults["cut uploads"] > 3
+    assert faults["cut uploads"] > 0
 
 
 @pytest.mark.parametrize("mutant", TIER_MUTANTS, ids=[one.name for one in TIER_MUTANTS])
