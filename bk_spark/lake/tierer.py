@@ -371,7 +371,8 @@ class Tierer:
             return
         files, gone = self._located(lost, present.expected(), state), frozenset(one.path for one in lost)
         unmoved = Check(self._paths.head, stand.head_version)
-        self._store.transaction([unmoved, *present.changed(self._paths, files, gone)])
+        for change in present.changed(self._paths, files, gone):  # one by one: a transaction has a limit, and each holds alone
+            self._store.transaction([unmoved, change])
         raise _AgainError("files that others wrote were noted")
 
     def _located(self, lost: Sequence[DataFile], expected: dict[int, LedgerContent], state: TableState) -> tuple[DataFile, ...]:
