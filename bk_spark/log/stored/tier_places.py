@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
+from bk_spark.errors import NoSuchLogError
 from bk_spark.log.stored.names import LogNames
 from bk_spark.log.stored.tier_records import DataFile, TieredLedger, TierSection
 from bk_spark.log.stored.tree import READS_AT_ONCE, chunks
@@ -30,8 +31,11 @@ class TierPlaces:
         self._names = names
 
     def find(self, name: str, uid: str, ledger_ids: Collection[int]) -> dict[int, TieredPlace]:
-        """Without ledgers that no section has. Sees every section that there was before the call. Raises NoSuchLogError."""
-        mark = self._names.fresh_head(name, uid).tier
+        """Without ledgers that no section has; none for a log that was deleted. Sees every section from before the call."""
+        try:
+            mark = self._names.fresh_head(name, uid).tier
+        except NoSuchLogError:
+            return {}
         found: dict[int, TieredPlace] = {}
         for numbers in chunks(range(mark.sections if mark else 0), READS_AT_ONCE):
             paths = [self._names.paths(uid).tier_section(number) for number in numbers]
