@@ -215,6 +215,16 @@ def test_a_late_commit_of_a_step_that_was_given_up_is_refused() -> None:
     alone(body)
 
 
+def test_a_section_whose_record_is_missing_is_never_taken_for_one_without_the_ledger() -> None:
+    def body(machine: Machine) -> None:
+        tierer_of(machine).run(len)
+        machine.session.delete(machine.logs.names.paths(machine.world.uid).tier_section(0))
+        with pytest.raises(CorruptionError, match="section 0 of the tier of log 'duel' is damaged: it is missing"):
+            machine.logs.reader.tier.find(LOG, machine.world.uid, listed(machine))
+
+    alone(body)
+
+
 def test_the_table_of_another_log_is_refused() -> None:
     def body(machine: Machine) -> None:
         lake = machine.world.the_lake

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from bk_spark.errors import NoSuchLogError
+from bk_spark.errors import CorruptionError, NoSuchLogError
 from bk_spark.log.stored.names import LogNames
 from bk_spark.log.stored.tier_records import DataFile, TieredLedger, TierSection
 from bk_spark.log.stored.tree import READS_AT_ONCE, chunks
@@ -31,17 +31,26 @@ class TierPlaces:
         self._names = names
 
     def find(self, name: str, uid: str, ledger_ids: Collection[int]) -> dict[int, TieredPlace]:
-        """Without ledgers that no section has; none for a log that was deleted. Sees every section from before the call."""
+        """Without ledgers that no section has; none for a log that was deleted. Sees every section from before the call.
+
+        Raises CorruptionError where a section's record is missing: whether it had the ledger is unknown.
+        """
         try:
             mark = self._names.fresh_head(name, uid).tier
+            return self._find(name, uid, ledger_ids, mark.sections) if mark else {}
         except NoSuchLogError:
             return {}
+
+    def _find(self, name: str, uid: str, ledger_ids: Collection[int], sections: int) -> dict[int, TieredPlace]:
         found: dict[int, TieredPlace] = {}
-        for numbers in chunks(range(mark.sections if mark else 0), READS_AT_ONCE):
-            paths = [self._names.paths(uid).tier_section(number) for number in numbers]
-            for path, stored in zip(paths, self._store.get_many(paths), strict=True):
-                section = None if stored is None else TierSection.decode(f"the value of {path}", stored.value)
-                for one in section.ledgers if section else ():
-                    if section and one.ledger_id in ledger_ids:
-                        found[one.ledger_id] = TieredPlace(one, section.files_of(one.ledger_id))
+        for numbers in chunks(range(sections), READS_AT_ONCE):
+            values = self._store.get_many([self._names.paths(uid).tier_section(number) for number in numbers])
+            for number, stored in zip(numbers, values, strict=True):
+                what = f"section {number} of the tier of log '{name}'"
+                if stored is None:
+                    self._names.fresh_head(name, uid)  # raises NoSuchLogError if the log was deleted meanwhile
+                    raise CorruptionError(what, "it is missing from the metadata store")
+                section = TierSection.decode(what, stored.value)
+                wanted = (one for one in section.ledgers if one.ledger_id in ledger_ids)
+                found |= {one.ledger_id: TieredPlace(one, section.files_of(one.ledger_id)) for one in wanted}
         return found
