@@ -84,6 +84,7 @@ if TYPE_CHECKING:
     from bk_spark.datasource.source import register
     from bk_spark.local.cluster import LocalCluster
     from bk_spark.log.entry_range import LogPosition
+    from bk_spark.log.stored.tier_settings import Tier
     from bk_spark.log.stored.values import CommittedLedger, LogVersion, Retention
 
 _LAZY = {
@@ -97,6 +98,7 @@ _LAZY = {
     "LogPosition": "bk_spark.log.entry_range",
     "LogVersion": "bk_spark.log.stored.values",
     "Retention": "bk_spark.log.stored.values",
+    "Tier": "bk_spark.log.stored.tier_settings",
     "register": "bk_spark.datasource.source",
 }
 
@@ -145,6 +147,7 @@ __all__ = [
     "Retention",
     "SchemaMismatchError",
     "StorageError",
+    "Tier",
     "UnauthorizedAccessError",
     "UnreadableMessagesError",
     "WrongValueError",

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from bk_spark.calls.forks import check_process, is_forked
 from bk_spark.calls.off_main_thread import in_thread, off_main_thread, owned_result
@@ -25,7 +25,9 @@ from bk_spark.log.cleanup.vacuum import LogVacuum, VacuumReport
 from bk_spark.log.log_handle import LedgerAccess, Log, create_with_rows
 from bk_spark.log.log_store import LogStore
 from bk_spark.log.rows.count_rows import count_rows
+from bk_spark.log.stored.tier_settings import Tier
 from bk_spark.log.stored.values import LOG_TAG, LogVersion
+from bk_spark.log.tier.opener import LogLedgerOpener
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
 from bk_spark.metadata.registration import RegisteredBookie, list_bookies, open_root
 from bk_spark.metadata.store import MetadataStore
@@ -37,6 +39,9 @@ from bk_spark.topic.access import TopicAccess
 from bk_spark.topic.roots import PulsarRoot, pulsar_root
 from bk_spark.topic.topic import Topic
 from bk_spark.wire.messages import AdministerReply, AdminOperation, BookieDescription
+
+if TYPE_CHECKING:
+    from bk_spark.lake.tier_log import TierReport
 
 MAX_CREATE_TRIES = 5
 """Tries to create one ledger while the outcome stays unknown, before the caller gets the error."""
@@ -238,6 +243,7 @@ class BookKeeper:
             self.config.add_batch_bytes,
             self.config.append_wait_s,
             existing_ledgers=self.existing_ledgers,
+            set_tier=_set_tier,
         )
 
     def list_logs(self) -> list[str]:
@@ -247,6 +253,17 @@ class BookKeeper:
     def vacuum_log(self, name: str, progress: Progress = no_progress) -> VacuumReport:
         """Delete what a log's retention no longer keeps: see ``LogVacuum``. Raises NoSuchLogError."""
         return LogVacuum(self.logs, progress).run(name)
+
+    def tier_log(self, name: str, password: bytes = b"", progress: Progress = no_progress) -> TierReport:
+        """Copy the rows of a log's closed ledgers to its tier, and delete ledgers that have been there for long enough.
+
+        Raises ConfigError for a log without a tier, NoSuchLogError, and what ``Tiering.run`` raises.
+        """
+
+        from bk_spark.lake.tier_log import Tiering
+
+        opener = LogLedgerOpener(self.logs, name, self.logs.names.uid(name), self._log_access(password).open_ledger)
+        return Tiering(opener).run(progress)
 
     def find_orphans(self, older_than_s: int = OLDER_THAN_S, progress: Progress = no_progress) -> Iterator[Orphan]:
         """What failed and interrupted writes have left of all logs, and nobody has touched for so long."""
@@ -380,6 +397,13 @@ class _Opened:
     def __del__(self) -> None:
         if not self.is_needed and not is_forked() and not sys.is_finalizing():
             in_thread(_Opened(self.uri, self.store, self.znodes, self.context).close)
+
+
+def _set_tier(opener: LogLedgerOpener, tier: Tier) -> None:
+
+    from bk_spark.lake.tier_log import set_tier  # with what reads and writes Parquet, which others need not wait for
+
+    set_tier(opener, tier)
 
 
 def ledger_options(

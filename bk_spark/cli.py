@@ -95,6 +95,7 @@ _MODULES = {
     "cookie": ("cookie",),
     "ledger": ("ledger",),
     "log": ("log", "orphans"),
+    "tier": ("tier",),
     "replicate": ("replicate",),
     "bench": ("bench",),
     "dashboard": ("dashboard",),

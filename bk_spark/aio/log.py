@@ -12,15 +12,16 @@ import pyarrow as pa
 
 from bk_spark.aio.calls import Calls
 from bk_spark.aio.log_writer import AsyncLogWriteHandle
-from bk_spark.aio.payloads import made_of_payloads
+from bk_spark.aio.payloads import made_in_threads, made_of_payloads
 from bk_spark.aio.reader import AsyncReadHandle
 from bk_spark.aio.row_tail import AsyncRowTail
 from bk_spark.aio.row_writer import AsyncRowWriteHandle
 from bk_spark.aio.side_by_side import AsyncSideBySide
 from bk_spark.client.ledger.stretches import Stretch
 from bk_spark.config import DigestType
+from bk_spark.errors import NoSuchLedgerError
 from bk_spark.log.entry_range import LogPosition, LogRange, with_ledger_id
-from bk_spark.log.log_handle import DEFAULT_ROLL_BYTES, Log, row_reader, tail_plan
+from bk_spark.log.log_handle import DEFAULT_ROLL_BYTES, Log, opener_of, row_reader, tail_plan
 from bk_spark.log.rows.given_rows import checked_stream
 from bk_spark.log.rows.read_rows import RowQuery, RowReader
 from bk_spark.log.rows.row_buffer import MAX_DELAY_S
@@ -30,6 +31,7 @@ from bk_spark.log.rows.tail_plan import LATEST
 from bk_spark.log.stored.snapshot import LogSnapshot
 from bk_spark.log.stored.values import CommittedLedger, LogVersion, OpenLedger, Retention
 from bk_spark.log.stream.order import FAIL
+from bk_spark.log.tier.tiered_handle import TieredHandle
 from bk_spark.rows.payload_defaults import COMPRESSION, MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY
 
 
@@ -123,14 +125,25 @@ class AsyncLog:
             if stretch.is_empty:
                 continue
             ledger_id = stretch.ledger.ledger_id
-            reader = await self._open_ledger(ledger_id)
+            reader = await self._readable(ledger_id)
             last, goes_on = stretch.end(reader)
             if stretch.first <= last:
-                async with aclosing(reader.read(stretch.first, last)) as batches:
+                async with aclosing(self._entries(reader, stretch.first, last)) as batches:
                     async for batch in batches:
                         yield with_ledger_id(ledger_id, batch)
             if not goes_on:
                 return
+
+    async def _readable(self, ledger_id: int) -> AsyncReadHandle | TieredHandle:
+        try:
+            return await self._open_ledger(ledger_id)
+        except NoSuchLedgerError:
+            return await self._calls.in_thread(lambda: opener_of(self._log).tiered(ledger_id))
+
+    def _entries(self, reader: AsyncReadHandle | TieredHandle, first: int, last: int) -> AsyncGenerator[pa.RecordBatch, None]:
+        if isinstance(reader, TieredHandle):
+            return made_in_threads(self._calls, lambda: reader.read(first, last))
+        return reader.read(first, last)
 
     async def schema(self) -> pa.Schema:
         """The columns of a log of rows, as the property ``Log.schema``."""
@@ -161,9 +174,12 @@ class AsyncLog:
                 yield batch
 
     async def _rows_of(self, reader: RowReader, stretch: Stretch) -> AsyncGenerator[pa.RecordBatch, None]:
-        handle = await self._calls.in_thread(lambda: reader.handle(stretch.ledger_id))
-        make = partial(reader.query.rows_of, stretch.ledger_id)
-        rows = made_of_payloads(self._calls, handle, stretch.first_entry_id, stretch.last_entry_id, make)
+        ledger = await self._calls.in_thread(lambda: reader.handle(stretch.ledger_id))
+        if isinstance(ledger, TieredHandle):
+            rows = made_in_threads(self._calls, lambda: reader.rows_of(stretch))
+        else:
+            make = partial(reader.query.rows_of, stretch.ledger_id)
+            rows = made_of_payloads(self._calls, ledger, stretch.first_entry_id, stretch.last_entry_id, make)
         async with aclosing(rows) as batches:
             async for batch in batches:
                 yield batch

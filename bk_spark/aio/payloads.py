@@ -39,5 +39,12 @@ async def made_of_payloads(
         yield item
 
 
+async def made_in_threads(calls: Calls, make: Callable[[], Iterator[_Made]]) -> AsyncGenerator[_Made, None]:
+    """What ``make`` makes, none of it None. Each item is made in a thread when it is asked for."""
+    made = await calls.in_thread(make)
+    while (item := await _next(calls, made)) is not None:
+        yield item
+
+
 async def _next(calls: Calls, made: Iterator[_Made]) -> _Made | None:
     return await calls.in_thread(lambda: next(made, None))

@@ -15,13 +15,15 @@ from types import TracebackType
 import pyarrow as pa
 
 from bk_spark.aio.calls import Calls
-from bk_spark.aio.payloads import made_of_payloads
+from bk_spark.aio.payloads import made_in_threads, made_of_payloads
 from bk_spark.aio.reader import for_coroutines
 from bk_spark.client.driver.user_loop import LoopFuture, wake
-from bk_spark.errors import BookKeeperError
+from bk_spark.errors import BookKeeperError, NoSuchLedgerError
 from bk_spark.log.rows.tail_pace import TailPace
-from bk_spark.log.rows.tail_plan import TailPlan
+from bk_spark.log.rows.tail_plan import Tailed, TailPlan
+from bk_spark.log.stream.follow import PlacedStretch
 from bk_spark.log.stream.waits import RETRY_S
+from bk_spark.log.tier.tiered_handle import TieredHandle
 
 
 class _News:
@@ -95,15 +97,27 @@ class _Following:
     async def _given(self, plan: TailPlan) -> AsyncGenerator[pa.RecordBatch, None]:
         look = await self._calls.in_thread(plan.look)
         for stretch in look.stretches:
-            handle = await self._calls.in_thread(partial(plan.handle, stretch))
-            make = partial(plan.rows_of, stretch)
-            made = made_of_payloads(self._calls, handle, stretch.first_entry_id, stretch.last_entry_id, make)
-            async with aclosing(made) as payloads:
-                async for tailed in payloads:
+            async with aclosing(self._rows_of(plan, stretch)) as made:
+                async for tailed in made:
                     plan.position = tailed.position
                     if tailed.rows is not None:
                         yield tailed.rows
         plan.position = look.end
+
+    async def _rows_of(self, plan: TailPlan, stretch: PlacedStretch) -> AsyncGenerator[Tailed, None]:
+        ledger = await self._calls.in_thread(partial(plan.handle, stretch))
+        try:
+            if not isinstance(ledger, TieredHandle):
+                place, make = (stretch.first_entry_id, stretch.last_entry_id), partial(plan.rows_of, stretch)
+                async with aclosing(made_of_payloads(self._calls, ledger, *place, make)) as made:
+                    async for tailed in made:
+                        yield tailed
+                return
+        except NoSuchLedgerError:  # it left bookies meanwhile
+            pass
+        async with aclosing(made_in_threads(self._calls, partial(plan.rows_of_tiered, stretch))) as made:
+            async for tailed in made:
+                yield tailed
 
     async def _wait(self, plan: TailPlan, wait_s: float) -> None:
         ledger = plan.open_ledger

@@ -96,6 +96,14 @@ def count(text: str) -> int:
     return int(text)
 
 
+def key_value(text: str) -> tuple[str, str]:
+    """``KEY=VALUE``."""
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise argparse.ArgumentTypeError(f"{text!r} is no KEY=VALUE")
+    return key, value
+
+
 def whole_number(text: str) -> int:
     """A whole number in plain digits, with a sign or without."""
     if not re.fullmatch(r"[-+]?[0-9]{1,30}", text):

@@ -17,7 +17,9 @@ from bk_spark.commands.output import Record, print_json, print_line, print_recor
 from bk_spark.commands.program.question import add_yes, check_wanted
 from bk_spark.errors import BookKeeperError, ConfigError, NoSuchLogError
 from bk_spark.log.stored.snapshot import LogSnapshot
-from bk_spark.log.stored.values import CommittedLedger, Head, LogVersion, OpenLedger, Retention
+from bk_spark.log.stored.tier_mark import TierMark
+from bk_spark.log.stored.tier_places import TierPlaces
+from bk_spark.log.stored.values import CommittedLedger, Head, LogVersion, OpenLedger, Retention, Totals
 from bk_spark.log.stream.cursors import Cursor
 from bk_spark.log.stream.follow import LogFollower
 from bk_spark.log.stream.order import FAIL
@@ -56,6 +58,8 @@ def _show(args: argparse.Namespace) -> None:
         snapshot = client.logs.reader.snapshot(args.name)
         head = client.logs.names.head(args.name, snapshot.uid)
         record = {"log": args.name, "uid": snapshot.uid, **_summary(head, args.json), **_state(head, snapshot, args.json)}
+        if head.tier is not None:
+            record |= _tier(client.logs.reader.tier, head.tier, args.name, snapshot)
         first = max(head.oldest_record, 1, snapshot.version - args.limit + 1)
         versions = client.logs.reader.versions(args.name, snapshot.uid, first, snapshot.version)
         commits = [_commit(version) for version in versions]
@@ -125,6 +129,21 @@ def _state(head: Head, snapshot: LogSnapshot, as_json: bool) -> dict[str, object
         "epoch": head.writer.epoch,
         "open_ledgers": [ledger.ledger_id for ledger in head.writer.open_ledgers],
         **(asdict(head.retention) if as_json else {"keeps": _retention(head.retention)}),
+    }
+
+
+def _tier(places: TierPlaces, mark: TierMark, name: str, snapshot: LogSnapshot) -> Record:
+    """Where the tier lies, and how much of the log's newest version is in it, and on bookies no more."""
+    settings = places.settings(name, snapshot.uid)
+    ids = [one.ledger_id for one in snapshot.ledgers]
+    last = places.section(name, snapshot.uid, mark.sections - 1).ledgers[-1].ledger_id if mark.sections else None
+    behind = ids.index(last) + 1 if last in ids else 0
+    tiered = Totals.of(snapshot.ledgers[:behind])
+    return {
+        "tier": f"table {settings.table} at {settings.location}",
+        "tiered_ledgers": tiered.ledgers,
+        "tiered_rows": tiered.rows,
+        "tier_lag_rows": Totals.of(snapshot.ledgers[behind:]).rows,
     }
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
+from typing import Any
 
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.commands.arguments import (
     OF_A_LOG,
     Commands,
@@ -16,6 +18,7 @@ from bk_spark.commands.arguments import (
     command,
     count,
     group_of,
+    key_value,
     log_name,
     log_position,
     or_none,
@@ -31,6 +34,7 @@ from bk_spark.errors import ConfigError
 from bk_spark.log.cleanup.compaction_plan import TARGET_BYTES
 from bk_spark.log.cleanup.orphans import OLDER_THAN_S, Orphan
 from bk_spark.log.log_handle import Log, LogPosition
+from bk_spark.log.stored.tier_settings import Tier
 from bk_spark.log.stored.values import LogVersion
 
 RETENTION = {
@@ -42,6 +46,19 @@ RETENTION = {
     ),
 }
 """Fields of Retention that ``log set`` changes → the type and the help of their options."""
+
+TIER: dict[str, tuple[Callable[[str], object], str, str]] = {
+    "location": (
+        str,
+        "URL",
+        "give the log a tier: where its table's files lie, such as s3://bucket/orders or file:///data/orders",
+    ),
+    "table": (str, "NAME", "the table's namespace and name, such as shop.orders"),
+    "catalog": (key_value, "KEY=VALUE", "a property of the table's catalog, as pyiceberg has it; may be given several times"),
+    "tier_after_s": (count, "N", "rows are tiered at most N seconds after their commit (at first 900)"),
+    "keep_on_bookies_s": (count, "N", "ledgers stay on bookies N seconds after they were tiered (at first 86400)"),
+}
+"""Fields of Tier that ``log set`` changes → the type, the name of the value, and the help of their options."""
 
 
 def log_command(group: Commands, name: str, text: str, handler: Handler) -> argparse.ArgumentParser:
@@ -76,9 +93,14 @@ def add(group: Commands) -> None:
     vacuum = command(group, "vacuum", text, _vacuum)
     vacuum.add_argument("name", type=log_name, metavar="NAME", nargs="?", help="the log")
     vacuum.add_argument("--all", action="store_true", help="every log")
-    set_ = log_command(group, "set", "what a vacuum keeps of one log; what is not given stays as it is", _set)
+    text = "what a vacuum keeps of one log, and where its tier lies; what is not given stays as it is"
+    set_ = log_command(group, "set", text, _set)
     for name, (kind, text) in RETENTION.items():
         set_.add_argument(_option(name), type=kind, default=argparse.SUPPRESS, metavar="N", help=text)
+    for name, (parse, metavar, text) in TIER.items():
+        option, dest = _tier_option(name), f"tier:{name}"
+        action = "append" if name == "catalog" else "store"
+        set_.add_argument(option, dest=dest, action=action, type=parse, default=argparse.SUPPRESS, metavar=metavar, help=text)
 
 
 def add_orphans(commands: Commands) -> None:
@@ -94,6 +116,10 @@ def add_orphans(commands: Commands) -> None:
 
 def _option(name: str) -> str:
     return "--" + name.replace("_", "-")
+
+
+def _tier_option(name: str) -> str:
+    return _option(name if name.startswith("tier") else f"tier_{name}")
 
 
 def _recover(args: argparse.Namespace) -> None:
@@ -182,14 +208,32 @@ def _vacuum(args: argparse.Namespace) -> None:
 
 def _set(args: argparse.Namespace) -> None:
     given = {name: getattr(args, name) for name in RETENTION if hasattr(args, name)}
-    if not given:
-        raise UsageError("give at least one of " + ", ".join(map(_option, RETENTION)))
+    tier = {name: getattr(args, f"tier:{name}") for name in TIER if hasattr(args, f"tier:{name}")}
+    if not given and not tier:
+        raise UsageError("give at least one of " + ", ".join((*map(_option, RETENTION), *map(_tier_option, TIER))))
     with bookkeeper(args) as client:
         uid = client.logs.names.uid(args.name)
+        if tier:
+            _set_tier(client, args.name, tier)
         head = client.logs.names.change_head(
             args.name, uid, lambda head: replace(head, retention=replace(head.retention, **given))
         )
-    print_record({"log": args.name, **asdict(head.retention)}, as_json=args.json)
+        settings = client.logs.reader.tier.settings(args.name, uid) if head.tier else None
+    record = {} if settings is None else {f"tier_{name.removeprefix('tier_')}": one for name, one in asdict(settings).items()}
+    print_record({"log": args.name, **asdict(head.retention), **record}, as_json=args.json)
+
+
+def _set_tier(client: BookKeeper, name: str, given: dict[str, Any]) -> None:
+    log = client.open_log(name)
+    if "catalog" in given:
+        given["catalog"] = dict(given["catalog"])
+    if client.logs.names.head(name, log.uid).tier is not None:
+        log.set_tier(replace(client.logs.reader.tier.settings(name, log.uid), **given))
+        return
+    lacking = [_tier_option(one) for one in ("location", "table") if one not in given]
+    if lacking:
+        raise UsageError(f"log '{name}' has no tier yet: give {' and '.join(lacking)}, too")
+    log.set_tier(Tier(**given))
 
 
 def _list_orphans(args: argparse.Namespace) -> None:

@@ -5,11 +5,12 @@ Ref: DESIGN.md, "Lake".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bk_spark.lake.ports import Rewrite, TableChange, TableState
 from bk_spark.log.stored.tier_mark import StepName, TierMark
+from bk_spark.log.stored.tier_places import untiered
 from bk_spark.log.stored.tier_records import DataFile, StepAttempt, TierSection, TierStep
 from bk_spark.log.stored.values import CommittedLedger
 
@@ -28,8 +29,7 @@ def plan_step(
     ``sections`` are those from ``mark.first`` on, ``closed`` the ledgers of the newest version.
     """
     listed = {one.ledger_id for one in closed}
-    behind = next((place + 1 for place, one in enumerate(closed) if one.ledger_id == mark.boundary), 0)
-    waiting = closed[behind:]
+    waiting = untiered(mark, closed)
     first, removed = _first_listed(mark, sections, listed)
     add = tuple(waiting[: min(due(waiting), MOST_LEDGERS)])
     if not add and (first, removed) == (mark.first, mark.removed):
@@ -61,14 +61,11 @@ class FilePlan:
     def of(mark: TierMark, sections: Sequence[TierSection], step: TierStep) -> FilePlan:
         """``sections`` are those from ``mark.first`` on."""
         remaining = {one for number, section in enumerate(sections, mark.first) for one in ledgers_from(section, number, step)}
-        stay, rewrites = [], []
-        for file in files_of(sections):
-            kept = tuple(one for one in file.ledgers if one in remaining)
-            if len(kept) == len(file.ledgers):
-                stay.append(file)
-            elif kept:
-                rewrites.append(Rewrite(file, kept))
-        return FilePlan(tuple(stay), tuple(rewrites))
+        files = {file: frozenset(remaining.intersection(file.ledgers)) for file in files_of(sections)}
+        moved = _moved(files)
+        stay = tuple(file for file, kept in files.items() if len(kept) == len(file.ledgers) and not kept & moved)
+        rewrites = (Rewrite(file, tuple(one for one in file.ledgers if one in kept)) for file, kept in files.items() if kept)
+        return FilePlan(stay, tuple(one for one in rewrites if one.file not in stay))
 
     def is_of(self, step: TierStep, attempt: StepAttempt) -> bool:
         """Whether an attempt has all rows that such a step needs. Others may have rewritten files since it was made."""
@@ -78,6 +75,14 @@ class FilePlan:
     def after(self, attempt: StepAttempt) -> tuple[DataFile, ...]:
         """All files of the log that the table has after the step."""
         return (*self.stay, *attempt.files)
+
+
+def _moved(files: Mapping[DataFile, frozenset[int]]) -> set[int]:
+    """The ledgers that stay, and whose rows go into new files. Each goes there whole, whatever files its rows are in."""
+    moved = {one for file, kept in files.items() if len(kept) < len(file.ledgers) for one in kept}
+    while more := {one for kept in files.values() if kept & moved for one in kept} - moved:
+        moved |= more
+    return moved
 
 
 def in_table(mark: TierMark, sections: Sequence[TierSection], first: int) -> tuple[DataFile, ...]:

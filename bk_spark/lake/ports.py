@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from bk_spark.log.stored.tier_mark import StepName
-from bk_spark.log.stored.tier_records import DataFile, LedgerContent
-from bk_spark.log.stored.values import CommittedLedger
+from bk_spark.log.stored.tier_records import DataFile, LedgerContent, TierStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +73,12 @@ class TierFiles(Protocol):
     """The files of one tier. All methods raise BookKeeperError where the store of files does not answer."""
 
     def write(
-        self, folder: str, add: Sequence[CommittedLedger], rewrites: Sequence[Rewrite]
+        self, folder: str, step: TierStep, rewrites: Sequence[Rewrite]
     ) -> tuple[dict[int, LedgerContent], tuple[DataFile, ...]]:
-        """Write files under ``folder``, durably: the rows of ``add`` as bookies have them, in order, and what stays of others.
+        """Write files under ``folder``, durably: the rows that a step adds, as bookies have them, and what stays of others.
 
-        Returns what the ledgers of ``add`` held, and the files. A file names each of the ledgers, also one without rows.
+        Returns what the ledgers to add held, and the files. A file names each of the ledgers, also one without rows. The table
+        has the columns for the rows, or gets them.
         """
 
     def read_back(self, files: Iterable[DataFile]) -> dict[int, LedgerContent]:
@@ -95,5 +95,5 @@ class TierFiles(Protocol):
 
 
 def folder_of(step: int, attempt: str) -> str:
-    """Where the files of an attempt lie, below the table's location."""
-    return f"data/bk-{step}-{attempt}"
+    """Where the files of an attempt lie, among those of the log."""
+    return f"{step}-{attempt}"

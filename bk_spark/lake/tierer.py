@@ -208,13 +208,14 @@ class Tierer:
         step = plan_step(stand.mark, present.sections, closed, due, self._draw_id()) or self._restoring(stand, present)
         if step is None:
             return False
+        step = replace(step, schema_id=stand.head.schema_id)
         mark = replace(stand.mark, boundary=boundary_after(stand.mark, step))
         self._store.transaction([self._set_head(stand, mark), self._set_step(stand, step.encode())])
         return True
 
     def _restoring(self, stand: _Stand, present: _Sections) -> TierStep | None:
         """A step that changes no ledger, where the table is not what the last step made of it."""
-        state, mark = self._look(), stand.mark
+        state, mark = self._look(stand.mark), stand.mark
         if state.step == mark.last:
             self._adopt(stand, present, state)
             return None
@@ -243,11 +244,11 @@ class Tierer:
 
     def _write(self, work: _Work) -> None:
         """A new attempt: its files, the proof, and then its note. Raises _AgainError."""
-        state = self._look()
+        state = self._look(work.mark)
         if state.step == work.mark.last and work.plan.rewrites:
             self._adopt(work.stand, work.present, state)  # the files to rewrite may be gone
         name, number = self._draw_id(), work.step.name.number
-        content, files = self._files.write(folder_of(number, name), work.step.add, work.plan.rewrites)
+        content, files = self._files.write(folder_of(number, name), work.step, work.plan.rewrites)
         ledgers = tuple(self._tiered(one, content[one.ledger_id]) for one in work.step.add)
         self._prove(files, work.present.expected(ledgers))
         noted = replace(work.step, attempts=(*work.step.attempts, StepAttempt(name, ledgers, files))[-_ATTEMPTS_KEPT:])
@@ -262,7 +263,7 @@ class Tierer:
 
     def _landed(self, work: _Work, attempt: StepAttempt) -> tuple[TableState, StepAttempt]:
         """The table with the step, and the attempt that it came from. Raises _AgainError after a commit to the catalog."""
-        state = self._look()
+        state = self._look(work.mark)
         self._check_unmoved(work)  # read after the table, so that the table is never ahead of what is known of the steps
         if state.step.is_step(work.step.name):
             found = work.step.attempt(state.step.attempt)
@@ -282,8 +283,11 @@ class Tierer:
             raise _AgainError("another tierer went on")
         return stand
 
-    def _look(self) -> TableState:
+    def _look(self, mark: TierMark) -> TableState:
         state = self._table.look()
+        if state.uuid != mark.table_uuid:
+            remedy = f"the log's has the id {mark.table_uuid}, and another one has its name now: put that one back"
+            raise ConfigError(f"the table of log '{self._name}'", state.uuid, remedy)
         if state.log_uid != self._uid:
             owner = "no log" if state.log_uid is None else f"the log with the id {state.log_uid}"
             remedy = f"it belongs to {owner}: a table has the rows of one log alone, give another one"
@@ -346,7 +350,7 @@ class Tierer:
 
     def _end(self, work: _Work) -> None:
         """The table as it was, under the number of the step; then the log without the step."""
-        state, named = self._look(), replace(work.step.name, attempt=GIVEN_UP)
+        state, named = self._look(work.mark), replace(work.step.name, attempt=GIVEN_UP)
         self._check_unmoved(work)
         if state.step == work.mark.last:
             self._adopt(work.stand, work.present, state)
@@ -396,7 +400,7 @@ class Tierer:
         [section], [version] = one.sections, one.versions
         if stand.mark.cleared > number:
             return True
-        state = self._look()  # behind the head, at whose version all is written: so no record is newer than the table
+        state = self._look(stand.mark)  # behind the head, at whose version all is written: so no record is newer than the table
         if state.step != stand.mark.last:
             problem = "a step of its tier is under way, or its table was set back: tier it first"
             raise MetadataConflictError(f"log '{self._name}'", problem)
@@ -409,7 +413,7 @@ class Tierer:
             raise CorruptionError(what, "its files do not have its rows: its ledgers stay on bookies")
         mark = replace(stand.mark, released=max(stand.mark.released, number + 1))
         self._store.transaction([self._set_head(stand, mark), Check(self._paths.tier_section(number), version)])
-        if not needed <= self._look().paths():
+        if not needed <= self._look(mark).paths():
             raise MetadataConflictError(what, "its files were rewritten during the proof: try again")
         self._logs.ledgers.delete_listed([ledger.ledger_id for ledger in section.ledgers], self._uid)
         self._logs.names.change_head(self._name, self._uid, lambda head: _cleared(head, number + 1))

@@ -35,8 +35,10 @@ from bk_spark.log.rows.tail_pace import TailPace
 from bk_spark.log.rows.tail_plan import LATEST, TailedLog, TailPlan
 from bk_spark.log.rows.tail_rows import RowTail
 from bk_spark.log.stored.snapshot import LogSnapshot
+from bk_spark.log.stored.tier_settings import Tier
 from bk_spark.log.stored.values import CommitKind, CommittedLedger, Content, LogVersion, OpenLedger, Retention
 from bk_spark.log.stream.order import FAIL, Describe
+from bk_spark.log.tier.opener import LogLedgerOpener
 from bk_spark.rows.codec import RowEncoder
 from bk_spark.rows.conversion import Conversion
 from bk_spark.rows.payload_defaults import COMPRESSION, MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY
@@ -63,6 +65,8 @@ class LedgerAccess:
     append_wait_s: float = 120.0
     """``ClientConfig.append_wait_s`` of the client."""
     existing_ledgers: Describe = field(kw_only=True)
+    set_tier: Callable[[LogLedgerOpener, Tier], None] = field(kw_only=True)
+    """See ``Log.set_tier``."""
 
 
 class Log:
@@ -86,6 +90,15 @@ class Log:
     def set_retention(self, retention: Retention) -> None:
         """Replace the log's retention as a whole. Takes effect at the next vacuum."""
         self._logs.set_retention(self.name, self.uid, retention)
+
+    def set_tier(self, tier: Tier) -> None:
+        """Give the log a tier: ``bk-spark tier run`` copies its rows to a table, and then deletes ledgers from bookies.
+
+        Creates the table if it is missing. Called again, it changes all but where the tier lies. Raises ConfigError for a log
+        whose columns Iceberg cannot hold, for a table that is not this log's, and for another place; StorageError where the
+        catalog does not answer.
+        """
+        self._access.set_tier(opener_of(self), tier)
 
     def snapshot(self, version: int | None = None) -> LogSnapshot:
         """The log at ``version``, by default the newest. Raises NoSuchLogError, ConfigError."""
@@ -199,7 +212,7 @@ class Log:
         ``ledger_id``, so that each row has its LogPosition; no batch spans ledgers. Raises ConfigError for a position in a
         ledger that the log does not list; NoSuchLedgerError if a ledger was deleted meanwhile.
         """
-        return LogRange.of(self.name, self.ledgers(), start, end).read(self._access.open_ledger)
+        return LogRange.of(self.name, self.ledgers(), start, end).read(opener_of(self))
 
     @property
     def schema(self) -> pa.Schema:
@@ -350,19 +363,24 @@ class Log:
         return tuple(one if isinstance(one, CommittedLedger) else entries[one] for one in ledgers)
 
 
+def opener_of(log: Log) -> LogLedgerOpener:
+    """Opens the log's ledgers, wherever they are."""
+    return LogLedgerOpener(log._logs, log.name, log.uid, log._access.open_ledger)
+
+
 def row_reader(log: Log, query: RowQuery, version: int | None, timestamp: datetime | None) -> RowReader:
     """Reads the log as it stands now, or stood at ``version`` or ``timestamp``. Raises as ``Log.read_rows``."""
     if version is not None and timestamp is not None:
         raise ConfigError("timestamp", timestamp, f"version {version} is given, too: leave one of them out")
     if timestamp is not None:
         version = log._logs.reader.version_at(log.name, log.uid, milliseconds_of(timestamp))
-    return RowReader(log.snapshot(version), query, log._access.open_ledger)
+    return RowReader(log.snapshot(version), query, opener_of(log))
 
 
 def tail_plan(log: Log, query: RowQuery, start: str, overwrites: str) -> TailPlan:
     """Plans a tail of the log, which it asks where to begin. Raises as ``Log.tail_rows``."""
     access = log._access
-    tailed = TailedLog(log.name, log.uid, log._logs, access.open_ledger, access.existing_ledgers, overwrites)
+    tailed = TailedLog(opener_of(log), access.existing_ledgers, overwrites)
     return TailPlan(tailed, query, start)
 
 

@@ -92,6 +92,14 @@ def kind_of(of: pa.DataType) -> Kind | None:
     return Kind.BYTES if pa.types.is_string(of) or pa.types.is_binary(of) else None
 
 
+def key_of(value: pa.Scalar) -> Key:
+    """A value of a type that has a kind, and that is not null."""
+    kind = kind_of(value.type)
+    if kind is Kind.BYTES:
+        return bytes(value.as_buffer())
+    return float(value.as_py()) if kind is Kind.FLOAT else _integer(value)
+
+
 def encode_statistics(batch: pa.RecordBatch, max_bytes: int) -> bytes:
     """The block for the rows of ``batch``. Columns that no longer fit into ``max_bytes`` are left out."""
     if batch.num_rows < MIN_ROWS:

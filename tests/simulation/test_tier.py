@@ -29,7 +29,7 @@ def alone(body: Callable[[Machine], None]) -> None:
         machine.logs.set_retention(LOG, machine.world.uid, Retention(60))
         for number in range(3):
             append(machine, b"row %d" % number)
-        begin_tier(machine.logs, LOG, machine.world.uid)
+        begin_tier(machine.logs, LOG, machine.world.uid, "table")
         body(machine)
 
     world = DuelWorld(SeededChoices(1))

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import bk_spark
-from bk_spark import BookieConfig, BookKeeper, ClientConfig, LocalCluster, Retention
+from bk_spark import BookieConfig, BookKeeper, ClientConfig, LocalCluster, Retention, Tier
 from bk_spark.cli import build_parser
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.ledger.write_handle import AdvWriteHandle, WriteHandle
@@ -31,6 +31,7 @@ from bk_spark.datasource.spark_schema import METADATA_COLUMNS
 from bk_spark.local.cluster import LocalBookie
 from bk_spark.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.log.log_handle import Log
+from bk_spark.log.stored.tier_columns import CONFIRMED, LENGTH, PLACE
 from bk_spark.pulsar.columns import MESSAGE_SCHEMA
 from bk_spark.replication.settings import AutoRecoveryConfig
 from bk_spark.telemetry import metrics
@@ -70,7 +71,7 @@ def _parameters(method: object) -> set[str]:
 
 SETTINGS = {
     field.name
-    for config in (BookieConfig, ClientConfig, AutoRecoveryConfig, LedgerOptions, Retention)
+    for config in (BookieConfig, ClientConfig, AutoRecoveryConfig, LedgerOptions, Retention, Tier)
     for field in dataclasses.fields(config)
 }
 HANDLES = {
@@ -85,7 +86,17 @@ HANDLES = {
 """What the guide calls an object → its classes."""
 CALLABLE = {one for classes in HANDLES.values() for one in classes} | {AdvWriteHandle}
 ARGUMENTS = {name for one in CALLABLE for method in vars(one).values() for name in _parameters(method)}
-COLUMNS = {"ledger_id", "entry_id", "last_add_confirmed", *METADATA_COLUMNS.names, *MESSAGE_SCHEMA.names, "batch_index"}
+COLUMNS = {
+    "ledger_id",
+    "entry_id",
+    "last_add_confirmed",
+    *METADATA_COLUMNS.names,
+    *MESSAGE_SCHEMA.names,
+    "batch_index",
+    *PLACE,
+    LENGTH,
+    CONFIRMED,
+}
 OTHER_WORDS = {"bk_spark", "client_config", "ids_given_out_again", "highest_ledger_id", "timestamp_ntz", "from_protobuf"}
 OTHER_OPTIONS = {"--py-files", "--constraint"}
 NO_MODULES = {"bk_spark.log", "bk_spark.job", "bk_spark.zip", "bk_spark.audit", "bk_spark.embedded.host"}

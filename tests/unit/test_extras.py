@@ -30,5 +30,5 @@ def test_the_extra_connect_has_all_that_pyspark_asks_for_spark_connect() -> None
 
 def test_the_guide_says_how_to_install_each_extra_that_users_need() -> None:
     guide = "".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs" / "guide").glob("*.md"))
-    for name in ("connect", "pulsar"):
+    for name in ("connect", "pulsar", "iceberg"):
         assert f"[{name}]" in guide, name

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Protocol
 
-from bk_spark.client.ledger.read_handle import ReadHandle
+import pyarrow as pa
+
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
@@ -42,7 +45,25 @@ def cut_at_fragments(stretch: Stretch, metadata: LedgerMetadata) -> list[Stretch
     return [stretch.within(first, last) for first, last in ranges if first <= last]
 
 
-def confirmed_stretch(handle: ReadHandle) -> Stretch:
+class ConfirmedLedger(Protocol):
+    """A ledger as far as it is confirmed."""
+
+    @property
+    def ledger_id(self) -> int: ...
+
+    @property
+    def is_closed(self) -> bool: ...
+
+    @property
+    def last_add_confirmed(self) -> int: ...
+
+    @property
+    def length(self) -> int: ...
+
+    def read(self, first: int, last: int) -> Iterator[pa.RecordBatch]: ...
+
+
+def confirmed_stretch(handle: ConfirmedLedger) -> Stretch:
     """All confirmed entries of a ledger. Each entry carries the payload bytes up to it: the last one gives the size."""
     last = handle.last_add_confirmed
     length = handle.length

@@ -31,6 +31,7 @@ from bk_spark.log.changes.jobs import WriteJob
 from bk_spark.log.changes.plan import CommitRequest
 from bk_spark.log.cleanup.compaction_plan import TARGET_BYTES, CompactionStretch, LedgerGroup, plan_compaction
 from bk_spark.log.stored.snapshot import LogSnapshot
+from bk_spark.log.stored.tier_places import untiered
 from bk_spark.log.stored.values import CommitKind, CommittedLedger, Content, LogVersion, Totals
 from bk_spark.log.write_ledger import JobRefresh
 
@@ -128,12 +129,16 @@ class _Compaction:
         conflict: MetadataConflictError | None = None
         for _ in range(_TRIES):
             snapshot = self._logs.reader.snapshot(self._name)
-            stretches = plan_compaction(snapshot.ledgers, target_bytes)
+            stretches = plan_compaction(self._untiered(snapshot), target_bytes)
             conflict = self._compact(snapshot, stretches) if stretches else None
             if conflict is None:
                 return self._report(snapshot)
         assert conflict is not None
         raise conflict
+
+    def _untiered(self, snapshot: LogSnapshot) -> Sequence[CommittedLedger]:
+        """Ledgers of the log's tier stay as they are."""
+        return untiered(self._logs.names.head(self._name, snapshot.uid).tier, snapshot.ledgers)
 
     def _compact(self, snapshot: LogSnapshot, stretches: Sequence[CompactionStretch]) -> MetadataConflictError | None:
         """Rewrite and commit. Returns the conflict that kept one of the stretches from being committed."""

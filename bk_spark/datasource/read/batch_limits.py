@@ -19,33 +19,41 @@ from typing import Generic, TypeVar
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
-from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.errors import ConfigError
 from bk_spark.log.stored.values import Content
 from bk_spark.log.stream.follow import PlacedStretch
 from bk_spark.log.stream.positions import StreamPosition
+from bk_spark.log.tier.opener import ReadableLedger
+from bk_spark.log.tier.tiered_handle import TieredHandle
 from bk_spark.rows.parts import rows_begun
 
 _Position = TypeVar("_Position")
 
 
 class StoredSizes:
-    """Sizes of confirmed entries, read from the bookies."""
+    """Sizes of confirmed entries, read from the bookies, or from the log's tier."""
 
-    def __init__(self, open_ledger: Callable[[int], ReadHandle]) -> None:
+    def __init__(self, open_ledger: Callable[[int], ReadableLedger]) -> None:
         self._open_ledger = open_ledger
 
     def length_up_to(self, ledger_id: int, entry_id: int) -> int:
-        """Payload bytes of all entries up to this one, inclusive; 0 for entry -1."""
+        """Payload bytes of all entries up to this one, inclusive; 0 for entry -1. In a tier about so many."""
         if entry_id < 0:
             return 0
-        batches = list(self._open_ledger(ledger_id).read_unconfirmed(entry_id, entry_id))
+        ledger = self._open_ledger(ledger_id)
+        if isinstance(ledger, TieredHandle):
+            return ledger.length_up_to(entry_id)
+        batches = list(ledger.read_unconfirmed(entry_id, entry_id))
         return int(batches[0].column("length")[0].as_py())
 
     def rows(self, ledger_id: int, first: int, last: int) -> Iterator[int]:
         """The number of rows in each entry of a log of rows, in order. A payload in parts counts in the entry of the first."""
-        for batch in self._open_ledger(ledger_id).read_unconfirmed(first, last):
+        ledger = self._open_ledger(ledger_id)
+        if isinstance(ledger, TieredHandle):
+            yield from ledger.row_counts(first, last)
+            return
+        for batch in ledger.read_unconfirmed(first, last):
             for entry_id, payload in zip(batch.column("entry_id").to_pylist(), batch.column("payload"), strict=True):
                 yield rows_begun(payload.as_buffer(), f"the payload of entry {entry_id} of ledger {ledger_id}")
 

@@ -6,14 +6,13 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import TypeVar
 
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.option_values import EARLIEST, LATEST
 from bk_spark.datasource.options import SourceOptions
-from bk_spark.datasource.read.read_task import opened
+from bk_spark.datasource.read.read_task import Sources, opener_of
 from bk_spark.errors import BookKeeperError, ConfigError
 from bk_spark.log.log_store import LogStore
 from bk_spark.log.stored.values import Head
@@ -22,6 +21,7 @@ from bk_spark.log.stream.follow import LedgerEnd, LogFollower
 from bk_spark.log.stream.order import Describe
 from bk_spark.log.stream.plan_again import planned
 from bk_spark.log.stream.positions import StreamPosition, parse_position
+from bk_spark.log.tier.opener import LogLedgerOpener
 
 CURSOR_INTERVAL_S = 1.0
 """The shortest time between two publications of a cursor: each is a synced write in the metadata store."""
@@ -39,7 +39,7 @@ class FollowedLog:
     uid: str
     logs: LogStore
     follower: LogFollower
-    open_ledger: Callable[[int], ReadHandle]
+    opener: LogLedgerOpener
     """Opens without recovery, so it never disturbs a writer."""
     describe: Describe
 
@@ -49,7 +49,13 @@ class FollowedLog:
         bookkeeper = connect(options.metadata, options.client)
         logs, describe = bookkeeper.logs, bookkeeper.existing_ledgers
         follower = LogFollower(logs.reader, name, uid, options.overwrites, describe)
-        return FollowedLog(name, uid, logs, follower, partial(opened, bookkeeper, options), describe)
+        opener = opener_of(bookkeeper, options, Sources(name, uid))
+        return FollowedLog(name, uid, logs, follower, opener, describe)
+
+    @property
+    def open_ledger(self) -> Callable[[int], ReadHandle]:
+        """Opens one that a leader has open, or had when the log was last looked at."""
+        return self.opener.on_bookies
 
     def head_with(self, position: StreamPosition) -> Head:
         """A head that includes ``position``: right after a restart, the server of this client may not know it yet."""

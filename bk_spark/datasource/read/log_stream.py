@@ -59,7 +59,7 @@ class LogStream:
         self, start: StreamPosition, end: StreamPosition, limits: Limits, *, least: int = 1
     ) -> Admitted[StreamPosition]:
         """What a batch takes on the way to ``end``, which ``newest`` gave. ``least``: see ``batch_limits.admitted``."""
-        fail, sizes = self._reading.options.fail_on_data_loss, StoredSizes(self.log.open_ledger)
+        fail, sizes = self._reading.options.fail_on_data_loss, StoredSizes(self.log.opener)
         lanes_of = self._reading.lanes_of(self.log.name)
 
         def admit(head: Head) -> Admitted[StreamPosition]:

@@ -85,16 +85,16 @@ class BatchPlanner:
     def _sources(self, placed_stretches: Sequence[PlacedStretch]) -> Sources:
         log = self._log
         if not placed_stretches or not self._reading.asks_origins:
-            return Sources(log.name)
+            return Sources(log.name, log.uid)
         last = placed_stretches[-1].version  # the version that a stretch belongs to may list a ledger that an earlier one added
         ids = [placed.ledger_id for placed in placed_stretches]
         head = log.logs.names.head(log.name, log.uid)
-        return Sources(log.name, log.planned(head, lambda head: origins(log.logs.reader, head, log.uid, ids, last)))
+        return Sources(log.name, log.uid, log.planned(head, lambda head: origins(log.logs.reader, head, log.uid, ids, last)))
 
     def _stretch(self, placed: PlacedStretch) -> Stretch:
         nbytes = placed.nbytes
         if placed.end_row is None and placed.entries > FEW_ENTRIES:
-            sizes = StoredSizes(self._log.open_ledger)
+            sizes = StoredSizes(self._log.opener)
             before = sizes.length_up_to(placed.ledger_id, placed.first_entry_id - 1)
             nbytes = sizes.length_up_to(placed.ledger_id, placed.last_entry_id) - before
         return Stretch(placed.ledger_id, placed.first_entry_id, placed.last_entry_id, nbytes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -18,9 +19,10 @@ from bk_spark.errors import ConfigError, SchemaMismatchError
 from bk_spark.log.rows.key_lanes import LaneChoice
 from bk_spark.log.stored.origins import Origin
 from bk_spark.log.stream.follow import LanesOf
+from bk_spark.log.tier.asked_rows import AskedRows
+from bk_spark.log.tier.opener import LogLedgerOpener
 from bk_spark.rows.not_null import declared, null_place
-from bk_spark.rows.parts import whole_payloads
-from bk_spark.rows.reading import Added, Converter, constant, joined, rows_as
+from bk_spark.rows.reading import Added, Converter, constant, joined
 from bk_spark.rows.where.filter import RowFilter
 
 
@@ -29,13 +31,14 @@ class Sources:
     """What the columns of ``includeMetadata`` tell about the ledgers of one log."""
 
     log: str
+    uid: str
     origins: Mapping[int, Origin] = field(default_factory=dict)
     """Ledger id → where it came into the log. Empty where no column asks for it; without ledgers for which it is not known."""
 
     def only(self, stretches: Iterable[Stretch]) -> Sources:
         """What is needed of it for these stretches."""
         ids = {stretch.ledger_id for stretch in stretches}
-        return Sources(self.log, {one: origin for one, origin in self.origins.items() if one in ids})
+        return Sources(self.log, self.uid, {one: origin for one, origin in self.origins.items() if one in ids})
 
     def columns(self) -> Added:
         """The value of each of the columns for an entry."""
@@ -94,25 +97,18 @@ class Reading:
         options = self.options
         bookkeeper = connect(options.metadata, options.client)
         schema, stored = to_arrow(self.schema), as_stored(self.schema)
-        log = sources.log if sources else "(entries)"
-        convert = (
-            entries_as(stored)
-            if options.reads_entries
-            else rows_as(
-                stored,
-                sources.columns() if options.include_metadata and sources else None,
-                self.where,
-                checks_values=self.checks_values,
-            )
-        )
+        opener = opener_of(bookkeeper, options, sources)
+        added = sources.columns() if options.include_metadata and sources else {}
+        asked = AskedRows(stored, self.where, added, self.checks_values)
         for stretch in stretches:
-            with opened(bookkeeper, options, stretch.ledger_id) as handle:
-                # The driver saw these entries confirmed; the bookies that this task asks may not know of that yet.
-                read, place = handle.read_unconfirmed, (stretch.first_entry_id, stretch.last_entry_id)
-                batches = read(*place) if options.reads_entries else whole_payloads(read, stretch.ledger_id, *place)
-                for batch in batches:
-                    for rows in convert(stretch.ledger_id, batch):
-                        yield as_declared(rows, schema, log, stretch.ledger_id, conditions=not options.reads_entries)
+            ledger, place = opener(stretch.ledger_id), (stretch.first_entry_id, stretch.last_entry_id)
+            given = (
+                opener.entries(ledger, *place, entries_as(stored))
+                if options.reads_entries
+                else opener.rows(ledger, *place, asked)
+            )
+            for rows in given:
+                yield as_declared(rows, schema, opener.name, stretch.ledger_id, conditions=not options.reads_entries)
 
 
 def as_declared(rows: pa.RecordBatch, schema: pa.Schema, log: str, ledger_id: int, *, conditions: bool) -> pa.RecordBatch:
@@ -144,6 +140,12 @@ def entries_as(schema: pa.Schema) -> Converter:
         yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     return convert
+
+
+def opener_of(bookkeeper: BookKeeper, options: SourceOptions, sources: Sources | None) -> LogLedgerOpener:
+    """Opens ledgers of a log; without ``sources`` any ledgers, from bookies alone."""
+    name, uid = (sources.log, sources.uid) if sources else ("(entries)", None)
+    return LogLedgerOpener(bookkeeper.logs, name, uid, partial(opened, bookkeeper, options))
 
 
 def opened(bookkeeper: BookKeeper, options: SourceOptions, ledger_id: int, *, recover: bool = False) -> ReadHandle:

@@ -27,7 +27,7 @@ from bk_spark.datasource.read.followed_log import FollowedLog
 from bk_spark.datasource.read.loaded_log import LoadedLog
 from bk_spark.datasource.read.micro_batch import BatchPlanner
 from bk_spark.datasource.read.partitions import cut_large, plan
-from bk_spark.datasource.read.read_task import Reading, Sources, opened
+from bk_spark.datasource.read.read_task import Reading, Sources, opened, opener_of
 from bk_spark.errors import ConfigError, NoSuchLedgerError, NoSuchLogError
 from bk_spark.log.stored.origins import origins
 from bk_spark.log.stored.values import Head
@@ -112,11 +112,12 @@ def _sharing(reading: Reading, logs: int) -> Reading:
 
 def _sources(bookkeeper: BookKeeper, reading: Reading, log: LoadedLog, stretches: Sequence[Stretch]) -> Sources:
     if not reading.asks_origins:
-        return Sources(log.name)
+        return Sources(log.name, log.uid)
     names, reader = bookkeeper.logs.names, bookkeeper.logs.reader
     ids = [stretch.ledger_id for stretch in stretches]
     head = names.head(log.name, log.uid)
-    return Sources(log.name, planned(names, log.uid, head, lambda head: origins(reader, head, log.uid, ids, log.version)))
+    found = planned(names, log.uid, head, lambda head: origins(reader, head, log.uid, ids, log.version))
+    return Sources(log.name, log.uid, found)
 
 
 def _listed(bookkeeper: BookKeeper, reading: Reading, log: LoadedLog) -> Iterator[Stretch]:
@@ -129,7 +130,7 @@ def _listed(bookkeeper: BookKeeper, reading: Reading, log: LoadedLog) -> Iterato
         if lanes is None or ledger.lane in lanes:
             yield Stretch(ledger.ledger_id, 0, ledger.last_entry_id, ledger.length)
     for open_ledger in snapshot.open_ledgers:
-        handle = opened(bookkeeper, reading.options, open_ledger.ledger_id)
+        handle = opener_of(bookkeeper, reading.options, Sources(log.name, log.uid))(open_ledger.ledger_id)
         yield confirmed_stretch(handle)
         if not handle.is_closed:
             return

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Final
@@ -20,7 +20,6 @@ from typing import Final
 import pyarrow as pa
 
 from bk_spark.calls.resumed_iterator import ResumedIterator
-from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.ledger.stretches import Stretch, confirmed_stretch, cut
 from bk_spark.config import MIB
 from bk_spark.errors import ConfigError, State
@@ -29,10 +28,11 @@ from bk_spark.log.rows.key_lanes import LaneChoice
 from bk_spark.log.rows.side_by_side import SideBySide
 from bk_spark.log.stored.snapshot import LogSnapshot
 from bk_spark.log.stored.values import CommittedLedger, Content, OpenLedger
+from bk_spark.log.tier.asked_rows import AskedRows
+from bk_spark.log.tier.opener import LogLedgerOpener, ReadableLedger
 from bk_spark.rows.arrow_types import arrow_schema, has_collation
 from bk_spark.rows.local_time import time_zone
-from bk_spark.rows.parts import whole_payloads
-from bk_spark.rows.reading import Converter, joined, rows_as
+from bk_spark.rows.reading import Converter, joined
 from bk_spark.rows.where.condition import parse_where
 from bk_spark.rows.where.filter import RowFilter, bind
 
@@ -95,9 +95,13 @@ class BoundQuery:
     where: RowFilter | None
     lanes: LaneChoice
 
+    @property
+    def rows(self) -> AskedRows:
+        return AskedRows(self.schema, self.where)
+
     def converter(self) -> Converter:
         """Gives the rows of batches of entries. It remembers the last schema that it met: one serves many batches."""
-        return rows_as(self.schema, where=self.where)
+        return self.rows.of_entries()
 
     def rows_of(self, ledger_id: int, payloads: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The rows of whole payloads of one ledger, in their order."""
@@ -125,11 +129,11 @@ def milliseconds_of(moment: datetime) -> int:
 class RowReader:
     """Reads the rows of one version of a log. Threads may share it."""
 
-    def __init__(self, snapshot: LogSnapshot, query: RowQuery, open_ledger: Callable[[int], ReadHandle]) -> None:
+    def __init__(self, snapshot: LogSnapshot, query: RowQuery, open_ledger: LogLedgerOpener) -> None:
         self._snapshot = snapshot
         self.query: Final = query.bound(snapshot.name, stored_schema(snapshot.name, snapshot))
         self._open_ledger = open_ledger
-        self._handles: OrderedDict[int, ReadHandle] = OrderedDict()
+        self._handles: OrderedDict[int, ReadableLedger] = OrderedDict()
         """Of the ledgers that are being read, the one used last at the end."""
         self._lock = threading.Lock()
         """Held for moments, around ``_handles``."""
@@ -142,7 +146,7 @@ class RowReader:
         """What is to be read from ``start`` (included) to ``end`` (excluded), in log order. Asks how far open ledgers go."""
         return [short for stretch in self._wanted(start, end) for short in cut(stretch, STRETCH_BYTES)]
 
-    def handle(self, ledger_id: int) -> ReadHandle:
+    def handle(self, ledger_id: int) -> ReadableLedger:
         """The ledger, opened; readers of its stretches share the handle, and at worst open two."""
         with self._lock:
             if ledger_id in self._handles:
@@ -165,7 +169,7 @@ class RowReader:
         """Each batch with the place behind it: the number of a stretch, and of rows of it, which are the same each time."""
         first, rows = place
         number, left_out = first, rows
-        side_by_side = SideBySide(stretches[first:], self._read)
+        side_by_side = SideBySide(stretches[first:], self.rows_of)
         for batch in side_by_side.batches():
             if first + side_by_side.head != number:
                 number, rows, left_out = first + side_by_side.head, 0, 0
@@ -175,11 +179,9 @@ class RowReader:
             if cut_off < batch.num_rows:
                 yield batch.slice(cut_off), (number, rows)
 
-    def _read(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
-        # Whoever planned the stretch saw its entries confirmed; the bookies that are asked now may not know of that yet.
-        read = self.handle(stretch.ledger_id).read_unconfirmed
-        payloads = whole_payloads(read, stretch.ledger_id, stretch.first_entry_id, stretch.last_entry_id)
-        return self.query.rows_of(stretch.ledger_id, payloads)
+    def rows_of(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+        ledger = self.handle(stretch.ledger_id)
+        return joined(self._open_ledger.rows(ledger, stretch.first_entry_id, stretch.last_entry_id, self.query.rows))
 
     def _wanted(self, start: LogPosition | None, end: LogPosition | None) -> Iterator[Stretch]:
         snapshot = self._snapshot

@@ -22,6 +22,7 @@ from bk_spark.log.stream.follow import LedgerEnd, LogFollower, PlacedStretch
 from bk_spark.log.stream.order import FAIL, READ, SKIP, Describe
 from bk_spark.log.stream.plan_again import planned
 from bk_spark.log.stream.positions import StreamPosition, parse_position
+from bk_spark.log.tier.opener import LogLedgerOpener, ReadableLedger
 from bk_spark.rows.arrow_types import arrow_schema
 from bk_spark.rows.gathering import as_one
 from bk_spark.rows.reading import Converter
@@ -34,10 +35,7 @@ EARLIEST, LATEST = "earliest", "latest"
 class TailedLog:
     """A log, and what it takes to follow it."""
 
-    name: str
-    uid: str
-    logs: LogStore
-    open_ledger: Callable[[int], ReadHandle]
+    opener: LogLedgerOpener
     """Without recovery."""
     describe: Describe
     overwrites: str = FAIL
@@ -46,6 +44,19 @@ class TailedLog:
     def __post_init__(self) -> None:
         if self.overwrites not in (FAIL, READ, SKIP):
             raise ConfigError("overwrites", self.overwrites, f"it must be {FAIL}, {READ} or {SKIP}")
+
+    @property
+    def name(self) -> str:
+        return self.opener.name
+
+    @property
+    def uid(self) -> str:
+        assert self.opener.uid is not None, "ledgers of no log are not tailed"
+        return self.opener.uid
+
+    @property
+    def logs(self) -> LogStore:
+        return self.opener.logs
 
     def follower(self) -> LogFollower:
         return LogFollower(self.logs.reader, self.name, self.uid, self.overwrites, self.describe)
@@ -134,9 +145,9 @@ class TailPlan:
             raise LogReplacedError(log.name, newest.replaced_by)
         return Look([], start)
 
-    def handle(self, stretch: PlacedStretch) -> ReadHandle:
+    def handle(self, stretch: PlacedStretch) -> ReadableLedger:
         """The ledger that a stretch lies in, opened."""
-        return self._handles.get(stretch.ledger_id) or self._log.open_ledger(stretch.ledger_id)
+        return self._handles.get(stretch.ledger_id) or self._log.opener(stretch.ledger_id)
 
     def rows_of(self, stretch: PlacedStretch, payloads: Iterable[pa.RecordBatch]) -> Iterator[Tailed]:
         """The rows of payloads of a stretch, in their order."""
@@ -146,6 +157,17 @@ class TailPlan:
             next_entry_id = entries.column("entry_id")[-1].as_py() + 1
             position = StreamPosition(stretch.version, stretch.index, stretch.ledger_id, next_entry_id)
             yield Tailed(as_one(rows) if rows else None, position)
+
+    def rows_of_tiered(self, stretch: PlacedStretch) -> Iterator[Tailed]:
+        """The rows of a stretch from the tail's position on, once its ledger has left bookies. Raises NoSuchLedgerError."""
+        place = self.position
+        is_inside = (place.version, place.index) == (stretch.version, stretch.index)
+        first = max(stretch.first_entry_id, place.entry_id) if is_inside else stretch.first_entry_id
+        self._converter_for(stretch)  # raises where the tail's columns do not hold its rows
+        assert self._bound is not None, "the converter binds the query"
+        ledger = self._log.opener.tiered(stretch.ledger_id)
+        for rows, behind in ledger.rows_of_entries(first, stretch.last_entry_id, self._bound.rows):
+            yield Tailed(rows, StreamPosition(stretch.version, stretch.index, stretch.ledger_id, behind))
 
     @property
     def open_ledger(self) -> ReadHandle | None:
@@ -208,5 +230,5 @@ class TailPlan:
             if ledger_id in self._handles:
                 self._handles[ledger_id].read_last_add_confirmed()
             else:
-                self._handles[ledger_id] = self._log.open_ledger(ledger_id)
+                self._handles[ledger_id] = self._log.opener.on_bookies(ledger_id)
         return {ledger_id: LedgerEnd.of(self._handles[ledger_id]) for ledger_id in opened}

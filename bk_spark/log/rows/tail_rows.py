@@ -13,11 +13,13 @@ import pyarrow as pa
 
 from bk_spark.calls.gate import Gate
 from bk_spark.calls.resumed_iterator import ResumedIterator
-from bk_spark.errors import BookKeeperError
+from bk_spark.errors import BookKeeperError, NoSuchLedgerError
 from bk_spark.log.rows.tail_pace import TailPace
-from bk_spark.log.rows.tail_plan import TailPlan
+from bk_spark.log.rows.tail_plan import Tailed, TailPlan
+from bk_spark.log.stream.follow import PlacedStretch
 from bk_spark.log.stream.positions import StreamPosition
 from bk_spark.log.stream.waits import RETRY_S
+from bk_spark.log.tier.tiered_handle import TieredHandle
 from bk_spark.rows.parts import whole_payloads
 
 
@@ -86,15 +88,25 @@ class RowTail:
     def _news(self) -> Iterator[tuple[pa.RecordBatch | None, StreamPosition]]:
         look = self._plan.look()
         for stretch in look.stretches:
-            read = self._plan.handle(stretch).read_unconfirmed
-            payloads = whole_payloads(read, stretch.ledger_id, stretch.first_entry_id, stretch.last_entry_id)
-            for tailed in self._plan.rows_of(stretch, payloads):
+            for tailed in self._rows_of(stretch):
                 self._plan.position = tailed.position
                 yield tailed.rows, tailed.position
                 if tailed.rows is not None:
                     self._pace.gave(time.monotonic())
         self._plan.position = look.end
         yield None, look.end
+
+    def _rows_of(self, stretch: PlacedStretch) -> Iterator[Tailed]:
+        ledger = self._plan.handle(stretch)
+        try:
+            if not isinstance(ledger, TieredHandle):
+                place = (stretch.first_entry_id, stretch.last_entry_id)
+                payloads = whole_payloads(ledger.read_unconfirmed, stretch.ledger_id, *place)
+                yield from self._plan.rows_of(stretch, payloads)
+                return
+        except NoSuchLedgerError:  # it left bookies meanwhile
+            pass
+        yield from self._plan.rows_of_tiered(stretch)
 
     def _wait(self, wait_s: float) -> None:
         ledger = self._plan.open_ledger

@@ -9,6 +9,7 @@
     data/<uid>/schemas/<k>                        Spark JSON, immutable
     data/<uid>/checkpoints/<n // 1000000>/<n>     the whole listing of a version, immutable; its pages are <n>/<i>
     data/<uid>/cursors/<sha256>                   how far a stream has read
+    data/<uid>/tier/settings                      where the tier lies, and when rows come into it
     data/<uid>/tier/step                          the step under way
     data/<uid>/tier/sections/<n // 1000>/<n>      one section: where the rows of its ledgers lie
     data/<uid>/jobs/<2 hex>/<job id>              one write job: whether it committed, and as which version
@@ -91,6 +92,10 @@ class LogPaths:
     @property
     def tier(self) -> str:
         return f"{self.root}/tier"
+
+    @property
+    def tier_settings(self) -> str:
+        return f"{self.tier}/settings"
 
     @property
     def tier_step(self) -> str:

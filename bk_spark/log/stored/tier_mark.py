@@ -56,6 +56,8 @@ class TierMark:
     """The ledgers of the sections below may be gone from bookies."""
     cleared: int = 0
     """Those of the sections below are."""
+    table_uuid: str = ""
+    """The table's own id: one that is made anew under its name is another."""
 
     def stored(self) -> dict[str, object]:
         return {**asdict(self), "last": str(self.last)}
@@ -72,4 +74,5 @@ class TierMark:
             integer(value["removed"], 0),
             integer(value["released"], 0, sections),
             integer(value["cleared"], 0, sections),
+            text(value["table_uuid"]),
         )

@@ -5,14 +5,17 @@ Ref: DESIGN.md, "Lake".
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
-from bk_spark.errors import CorruptionError, NoSuchLogError
+from bk_spark.errors import ConfigError, CorruptionError, NoSuchLogError, State
 from bk_spark.log.stored.names import LogNames
+from bk_spark.log.stored.tier_mark import TierMark
 from bk_spark.log.stored.tier_records import DataFile, TieredLedger, TierSection
+from bk_spark.log.stored.tier_settings import Tier
 from bk_spark.log.stored.tree import READS_AT_ONCE, chunks
-from bk_spark.metadata.store import MetadataStore
+from bk_spark.log.stored.values import CommittedLedger
+from bk_spark.metadata.store import MetadataStore, Versioned
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,13 @@ class TieredPlace:
 
     ledger: TieredLedger
     files: tuple[DataFile, ...]
+
+
+def untiered(mark: TierMark | None, closed: Sequence[CommittedLedger]) -> Sequence[CommittedLedger]:
+    """The ledgers of the newest version, in log order → those that no section, and no step under way, holds."""
+    boundary = None if mark is None else mark.boundary
+    behind = (place + 1 for place, one in enumerate(closed) if one.ledger_id == boundary)
+    return closed[next(behind, 0) :]
 
 
 class TierPlaces:
@@ -41,16 +51,35 @@ class TierPlaces:
         except NoSuchLogError:
             return {}
 
+    def settings(self, name: str, uid: str) -> Tier:
+        """Raises ConfigError for a log without a tier."""
+        path = self._names.paths(uid).tier_settings
+        (stored,) = self._store.get_many([path])
+        if stored is None:
+            self._store.sync(path)
+            (stored,) = self._store.get_many([path])
+        if stored is None:
+            raise ConfigError(f"the tier of log '{name}'", State("missing"), "set one first: bk-spark log set, Log.set_tier")
+        return Tier.decode(f"the settings of the tier of log '{name}'", stored.value)
+
+    def section(self, name: str, uid: str, number: int) -> TierSection:
+        """Raises CorruptionError where its record is missing; NoSuchLogError."""
+        (stored,) = self._store.get_many([self._names.paths(uid).tier_section(number)])
+        return self._decoded(name, uid, number, stored)
+
     def _find(self, name: str, uid: str, ledger_ids: Collection[int], sections: int) -> dict[int, TieredPlace]:
         found: dict[int, TieredPlace] = {}
         for numbers in chunks(range(sections), READS_AT_ONCE):
             values = self._store.get_many([self._names.paths(uid).tier_section(number) for number in numbers])
             for number, stored in zip(numbers, values, strict=True):
-                what = f"section {number} of the tier of log '{name}'"
-                if stored is None:
-                    self._names.fresh_head(name, uid)  # raises NoSuchLogError if the log was deleted meanwhile
-                    raise CorruptionError(what, "it is missing from the metadata store")
-                section = TierSection.decode(what, stored.value)
+                section = self._decoded(name, uid, number, stored)
                 wanted = (one for one in section.ledgers if one.ledger_id in ledger_ids)
                 found |= {one.ledger_id: TieredPlace(one, section.files_of(one.ledger_id)) for one in wanted}
         return found
+
+    def _decoded(self, name: str, uid: str, number: int, stored: Versioned | None) -> TierSection:
+        what = f"section {number} of the tier of log '{name}'"
+        if stored is None:
+            self._names.fresh_head(name, uid)  # raises NoSuchLogError if the log was deleted meanwhile
+            raise CorruptionError(what, "it is missing from the metadata store")
+        return TierSection.decode(what, stored.value)

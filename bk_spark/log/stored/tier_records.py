@@ -89,6 +89,8 @@ class TierStep:
     first: int
     removed: int
     """What the fields of TierMark with these names become: rows of what lies before leave the table."""
+    schema_id: int | None = None
+    """That of the log's newest version: it holds the rows of ``add``. None for a log of entries."""
     attempts: tuple[StepAttempt, ...] = ()
     """The newest one last. Earlier ones stay, because a commit of one may still come."""
 
@@ -98,7 +100,8 @@ class TierStep:
     def encode(self) -> bytes:
         attempts = [[one.name, _ledgers(one.ledgers), _files(one.files)] for one in self.attempts]
         add = [_numbers(one) for one in self.add]
-        return encode(FORMAT_OF_TIERS, name=str(self.name), add=add, first=self.first, removed=self.removed, attempts=attempts)
+        place = {"first": self.first, "removed": self.removed}
+        return encode(FORMAT_OF_TIERS, name=str(self.name), add=add, schema_id=self.schema_id, attempts=attempts, **place)
 
     @staticmethod
     def decode(what: str, value: bytes) -> TierStep:
@@ -111,7 +114,8 @@ class TierStep:
             name = StepName.parse(text(record["name"]))
             first, removed = integer(record["first"], 0), integer(record["removed"], 0)
             add = tuple(map(_listed, items(record["add"])))
-            return TierStep(name, add, first, removed, tuple(attempts))
+            schema_id = record["schema_id"]
+            return TierStep(name, add, first, removed, None if schema_id is None else integer(schema_id, 0), tuple(attempts))
 
         return decode(what, value, build)
 

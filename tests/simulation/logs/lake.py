@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from bk_spark.errors import CorruptionError, StorageError
 from bk_spark.lake.ports import Rewrite, TableChange, TableFile, TableState
 from bk_spark.log.stored.tier_mark import NO_STEP
-from bk_spark.log.stored.tier_records import DataFile, LedgerContent
+from bk_spark.log.stored.tier_records import DataFile, LedgerContent, TierStep
 from bk_spark.log.stored.values import CommittedLedger
 from tests.simulation.logs.audit import require
 from tests.simulation.logs.tree import Fate
@@ -108,10 +108,11 @@ class SimulatedFiles:
         return self.machine.world.the_lake.files
 
     def write(
-        self, folder: str, add: Sequence[CommittedLedger], rewrites: Sequence[Rewrite]
+        self, folder: str, step: TierStep, rewrites: Sequence[Rewrite]
     ) -> tuple[dict[int, LedgerContent], tuple[DataFile, ...]]:
         files: list[DataFile] = []
         content: dict[int, LedgerContent] = {}
+        add = step.add
         while add:
             count = self.machine.world.choices.between(1, 3, "ledgers in a file")
             for _ in range(self.machine.world.choices.choose(30, "slow reading")):
@@ -137,7 +138,7 @@ class SimulatedFiles:
 
     def folders(self, step: int) -> list[str]:
         self.machine.turn("lists folders")
-        return sorted({path.rpartition("/")[0] for path in self._all if path.startswith(f"data/bk-{step}-")})
+        return sorted({path.rpartition("/")[0] for path in self._all if path.startswith(f"{step}-")})
 
     def delete_folder(self, folder: str) -> None:
         self.machine.turn(f"deletes {folder}")

@@ -36,7 +36,7 @@ def tierer(rounds: int) -> Callable[[Machine], None]:
             rest(machine)
             count = world.choices.choose(5, "ledgers to tier")
             try:
-                begin_tier(machine.logs, LOG, world.uid)
+                begin_tier(machine.logs, LOG, world.uid, "table")
                 if world.choices.choose(12, "gives up") == 11:
                     world.marks["steps given up"] += tierer_of(machine).give_up()
                 world.marks["steps"] += tierer_of(machine).run(lambda waiting, count=count: min(count, len(waiting)))
@@ -50,7 +50,7 @@ def tierer(rounds: int) -> Callable[[Machine], None]:
 
 
 def engine(rounds: int) -> Callable[[Machine], None]:
-    """Another engine's maintenance: joins files of the table in one, and deletes them once nothing names them."""
+    """Another engine's maintenance: joins files of the table, cuts them anew, and deletes the old ones."""
 
     def body(machine: Machine) -> None:
         world, lake = machine.world, machine.world.the_lake
@@ -65,11 +65,12 @@ def engine(rounds: int) -> Callable[[Machine], None]:
             machine.turn("joins files")
             if lake.newest.snapshot != base.snapshot or any(one.path not in lake.files for one in joined):
                 continue
-            path = f"others/{machine.name}-{number}"
-            lake.files[path] = rows
+            cut = world.choices.choose(len(rows) + 1, "first file's rows")
+            parts = {f"others/{machine.name}-{number}-{n}": part for n, part in enumerate((rows[:cut], rows[cut:])) if part}
+            lake.files |= parts
             stay = tuple(one for one in base.files if one not in joined)
-            added = TableFile(path, len(rows), has_log_rows=True, has_other_rows=False)
-            lake.put(replace(base, files=(*stay, added)))
+            added = (TableFile(path, len(part), has_log_rows=True, has_other_rows=False) for path, part in parts.items())
+            lake.put(replace(base, files=(*stay, *added)))
             world.marks["joined files"] += 1
             if world.choices.choose(2, "expires"):
                 for one in joined:
@@ -112,9 +113,12 @@ def check_tier(world: DuelWorld) -> None:
 
 def tier_all(machine: Machine) -> None:
     """Nothing fails here, whatever was left behind."""
-    begin_tier(machine.logs, LOG, machine.world.uid)
+    begin_tier(machine.logs, LOG, machine.world.uid, "table")
     for _ in range(MOST_STEPS):
         if not tierer_of(machine).run(len):
+            mark = machine.logs.names.fresh_head(LOG, machine.world.uid).tier
+            assert mark is not None, "it was begun above"
+            tierer_of(machine).release(mark.sections)
             return
     require(False, "T5", f"it tiers on and on, after {MOST_STEPS} steps in which nobody else did anything")
 

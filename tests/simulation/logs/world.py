@@ -11,7 +11,9 @@ from bk_spark.errors import NoSuchLedgerError
 from bk_spark.log.changes.jobs import WriteJob
 from bk_spark.log.log_handle import LedgerAccess, Log
 from bk_spark.log.log_store import LogStore
+from bk_spark.log.stored.tier_settings import Tier
 from bk_spark.log.stored.values import Retention
+from bk_spark.log.tier.opener import LogLedgerOpener
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.store import StoreChange, TransactionFailedError
 from tests.simulation.engines.choices import Choices
@@ -164,6 +166,11 @@ class DuelWorld:
         return happens
 
 
+def no_tier(opener: LogLedgerOpener, tier: Tier) -> None:
+    """No table of a real catalog."""
+    raise AssertionError(f"{opener.name}: {tier}")
+
+
 class Machine(Surroundings):
     """A process with its session, its ledgers and its clock."""
 
@@ -178,7 +185,11 @@ class Machine(Surroundings):
         self._skew_ms = world.choices.pick((0, -DAY_MS, 8 * DAY_MS), "clock")
         self.logs = LogStore(self.session, ZNODES, self.clock_ms, world.draw_id, recover_ledger=self.ledgers.recover)
         access = LedgerAccess(
-            self.open, lambda options, job: self.create_ledger(job), window_bytes=150, existing_ledgers=lambda ids: []
+            self.open,
+            lambda options, job: self.create_ledger(job),
+            window_bytes=150,
+            existing_ledgers=lambda ids: [],
+            set_tier=no_tier,
         )
         self.log = Log(self.logs, LOG, world.uid, access)
 

@@ -37,6 +37,7 @@ PROMISED = {
     "log truncate": "test_truncate_removes_what_lies_before_and_says_how_much",
     "log compact": "test_the_command_compacts_a_log_with_spark_and_says_what_it_did",
     "log vacuum": "test_vacuum_takes_one_log_or_all",
+    "tier run": "test_a_log_gets_a_tier_and_is_tiered_by_commands",
     "log recover": "test_recover_closes_what_a_writer_left_open",
     "log delete": "test_log_delete_deletes_it_with_its_ledgers",
     "bookie limbo": "test_the_limbo_of_a_bookie_is_shown_and_ended_by_command",
@@ -192,6 +193,9 @@ WRONG = [
     ("log read", "orders --format table --limi 3"),
     ("log set", "orders"),
     ("log vacuum", ""),
+    ("tier run", ""),
+    ("tier run", "orders --all"),
+    ("log set", "orders --tier-catalog uri"),
     ("log truncate", "orders --before 99999999999999999999"),
     ("auditor run", "--audit-interval-s 64m"),
     ("replicate", "host:3181-0a1b2c3d --parallel-ledgers 0"),
@@ -204,7 +208,8 @@ def _fitting(words: str) -> list[str]:
     for action in LEAVES[words]._actions:
         if action.required and not isinstance(action, argparse._SubParsersAction):
             typed += [*action.option_strings[:1], FITTING.get(action.dest, "x")]
-    return [*typed, "--all"] if words == "log vacuum" else [*typed, "--retention-s", "60"] if words == "log set" else typed
+    more = {"log vacuum": ["--all"], "tier run": ["--all"], "log set": ["--retention-s", "60"]}
+    return [*typed, *more.get(words, [])]
 
 
 PARSER = build_parser()

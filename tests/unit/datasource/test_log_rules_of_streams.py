@@ -36,6 +36,7 @@ from bk_spark.log.stored.values import CommitKind, CommittedLedger, Head
 from bk_spark.log.stream.follow import LogFollower, Newest
 from bk_spark.log.stream.order import FAIL
 from bk_spark.log.stream.positions import StreamPosition, behind
+from bk_spark.log.tier.opener import LogLedgerOpener
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from tests.unit.log.log_case import LogCase, LogCases, Scene, Violated, ended, must
 
@@ -104,7 +105,8 @@ def _followed(scene: Scene, logs: Any = None) -> FollowedLog:
 
     uid = scene.logs.names.uid(LOG)
     follower = LogFollower(scene.logs.reader, LOG, uid, FAIL, describe)
-    return FollowedLog(LOG, uid, logs or scene.logs, follower, no_open_ledger, describe)
+    opener = LogLedgerOpener(scene.logs, LOG, uid, no_open_ledger)
+    return FollowedLog(LOG, uid, logs or scene.logs, follower, opener, describe)
 
 
 class _Sizes:
@@ -218,9 +220,10 @@ def _read(scene: Scene, ledger: CommittedLedger) -> list[pa.RecordBatch]:
     options = SimpleNamespace(fail_on_data_loss=False, metadata="memory://", client=None)
     reading: Any = SimpleNamespace(options=options, batches=batches)
     stretch = Stretch(ledger.ledger_id, 0, ledger.last_entry_id, ledger.length)
-    portion = MicroBatchPortion((stretch,), {ledger.ledger_id: (1, ledger.rows)}, Sources(LOG))
+    sources = Sources(LOG, scene.logs.names.uid(LOG))
+    portion = MicroBatchPortion((stretch,), {ledger.ledger_id: (1, ledger.rows)}, sources)
     with patched.object(micro_batch, "connect", lambda *given: SimpleNamespace(logs=scene.logs)):
-        return list(read_portion(portion, reading, LOG, scene.logs.names.uid(LOG)))
+        return list(read_portion(portion, reading, LOG, sources.uid))
 
 
 EVERY = pytest.mark.parametrize("case", CASES, ids=str)

@@ -259,7 +259,11 @@ class WorldLogs:
             return WorldLedger(self.world, self.world.open_ledger(job, logs))
 
         access = LedgerAccess(
-            lambda ledger_id: StubReader(ledger_id, self.reads), create, b"secret", existing_ledgers=lambda ids: []
+            lambda ledger_id: StubReader(ledger_id, self.reads),
+            create,
+            b"secret",
+            existing_ledgers=lambda ids: [],
+            set_tier=lambda opener, tier: None,
         )
         return Log(logs, name, logs.open(name, create=True), access)
 

@@ -13,11 +13,15 @@ from bk_spark.log.stored.tier_records import DataFile, StepAttempt, TieredLedger
 from bk_spark.log.stored.values import CommittedLedger, Head
 from bk_spark.metadata.store import MAX_VALUE_BYTES
 
-MARK = TierMark(StepName(3, "a" * 32, "b" * 32), boundary=8, sections=3, first=1, removed=2, released=2, cleared=1)
+MARK = TierMark(
+    StepName(3, "a" * 32, "b" * 32), boundary=8, sections=3, first=1, removed=2, released=2, cleared=1, table_uuid="d" * 36
+)
 LEDGERS = (CommittedLedger(7, 9, 1000, 10), CommittedLedger(8, 4, 500, 5, lane=2))
 TIERED = tuple(TieredLedger(one, f"digest of {one.ledger_id}") for one in LEDGERS)
 FILES = (DataFile("data/bk-4-x/0", 4711, (7, 8)),)
-STEP = TierStep(StepName(4, "c" * 32, ""), LEDGERS, first=1, removed=2, attempts=(StepAttempt("x", TIERED, FILES),))
+STEP = TierStep(
+    StepName(4, "c" * 32, ""), LEDGERS, first=1, removed=2, schema_id=5, attempts=(StepAttempt("x", TIERED, FILES),)
+)
 SECTION = TierSection(TIERED, FILES)
 
 
@@ -54,7 +58,7 @@ def test_the_largest_step_with_its_attempts_fits_into_one_value() -> None:
     tiered = tuple(TieredLedger(one, "d" * 64) for one in ledgers)
     files = tuple(DataFile(f"data/bk-{2**40}-{'a' * 32}/{n}.parquet", 2**40, (one.ledger_id,)) for n, one in enumerate(ledgers))
     attempts = tuple(StepAttempt("a" * 32, tiered, files) for _ in range(4))
-    assert len(TierStep(StepName(2**40, "c" * 32, ""), ledgers, 2**40, 2**40, attempts).encode()) < MAX_VALUE_BYTES
+    assert len(TierStep(StepName(2**40, "c" * 32, ""), ledgers, 2**40, 2**40, 2**40, attempts).encode()) < MAX_VALUE_BYTES
 
 
 def test_the_files_of_a_ledger_are_those_that_name_it() -> None:

@@ -1,0 +1,63 @@
+"""``bk-spark tier``: copies the rows of logs to their tables, and gives the bookies their space back."""
+
+from __future__ import annotations
+
+import argparse
+
+from bk_spark.bookkeeper import BookKeeper
+from bk_spark.commands.arguments import OF_A_LOG, Commands, add_password, command, group_of, log_name, password
+from bk_spark.commands.connect import bookkeeper
+from bk_spark.commands.output import Record, print_records, readable, say
+from bk_spark.commands.program.parser import UsageError
+from bk_spark.errors import BookKeeperError
+
+_COLUMNS = ["log", "tiered_ledgers", "tiered_rows", "tiered_bytes", "released_ledgers", "waiting_ledgers"]
+
+
+def add(commands: Commands) -> None:
+    group = group_of(commands, "tier", "logs whose closed ledgers move into an Iceberg table")
+    text = (
+        "copy the rows of closed ledgers to the log's table, and delete those ledgers from bookies that have been in it for as "
+        "long as its settings say; may be killed, and run by several at once"
+    )
+    run = command(group, "run", text, _run)
+    run.add_argument("name", type=log_name, metavar="NAME", nargs="?", help="the log")
+    run.add_argument("--all", action="store_true", help="every log that has a tier")
+    add_password(run, OF_A_LOG)
+
+
+def _run(args: argparse.Namespace) -> None:
+    if (args.name is None) != args.all:
+        raise UsageError("give the name of one log, or --all")
+    failed: list[BookKeeperError] = []
+    records: list[Record] = []
+    with bookkeeper(args) as client:
+        for name in _tiered(client) if args.all else [args.name]:
+            try:
+                records.append(_tier(client, name, args))
+            except BookKeeperError as problem:
+                if not args.all:
+                    raise
+                say(f"log '{name}' was not tiered: {problem}")
+                failed.append(problem)
+    print_records(records, _COLUMNS, as_json=args.json)
+    if failed:
+        raise failed[0]
+
+
+def _tiered(client: BookKeeper) -> list[str]:
+    logs = client.logs
+    return [name for name, uid in logs.names.find_many(client.list_logs()).items() if logs.names.head(name, uid).tier]
+
+
+def _tier(client: BookKeeper, name: str, args: argparse.Namespace) -> Record:
+    report = client.tier_log(name, password(args))
+    size = int if args.json else readable
+    return {
+        "log": name,
+        "tiered_ledgers": report.tiered.ledgers,
+        "tiered_rows": report.tiered.rows,
+        "tiered_bytes": size(report.tiered.length),
+        "released_ledgers": report.released.ledgers,
+        "waiting_ledgers": report.waiting,
+    }

@@ -1,0 +1,282 @@
+"""A tier's table through its catalog, by pyiceberg. Nothing else of bk_spark imports it.
+
+A change is staged in a transaction of pyiceberg's, and committed by one call of the catalog, with requirements of our own.
+After a refusal a transaction makes the same change again on a newer table, which a tier must never do.
+
+Ref: DESIGN.md, "Lake".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pyarrow.types as of
+
+from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError, State, StorageError
+from bk_spark.lake.ports import TableChange, TableFile, TableState
+from bk_spark.log.stored.tier_columns import LEDGER, PLACE
+from bk_spark.log.stored.tier_mark import NO_STEP, StepName
+from bk_spark.log.stored.tier_settings import Tier
+
+try:
+    from pyiceberg.catalog import Catalog, load_catalog
+    from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+    from pyiceberg.io.pyarrow import parquet_file_to_data_file
+    from pyiceberg.manifest import DataFile as IcebergFile
+    from pyiceberg.schema import Schema
+    from pyiceberg.table import Table, Transaction
+    from pyiceberg.table.update import (
+        AssertCurrentSchemaId,
+        AssertDefaultSpecId,
+        AssertLastAssignedFieldId,
+        AssertRefSnapshotId,
+        AssertTableUUID,
+        TableRequirement,
+        TableUpdate,
+    )
+    from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, NestedField, StructType
+except ImportError as missing:
+    raise ConfigError("pyiceberg", State("missing"), "a tier needs it: pip install 'bk-spark[iceberg]'") from missing
+
+_LOG, _STEP = "bk-spark.log", "bk-spark.step"
+"""Properties of the table."""
+
+_FORMAT_VERSION = "2"
+_NAMES = {
+    pa.bool_(): ("boolean",),
+    pa.int32(): ("int", "long"),
+    pa.int64(): ("long",),
+    pa.float32(): ("float", "double"),
+    pa.float64(): ("double",),
+    pa.string(): ("string",),
+    pa.binary(): ("binary",),
+    pa.date32(): ("date",),
+    pa.time64("us"): ("time",),
+    pa.timestamp("us"): ("timestamp",),
+    pa.timestamp("us", "UTC"): ("timestamptz",),
+}
+"""Iceberg's types for a log's values: that of the same name first, then wider ones."""
+
+_FIELD_ID = b"PARQUET:field_id"
+_MAIN = "main"
+_TRIES = 10
+"""To add columns: each further one means that somebody else changed the table's columns."""
+
+_WITHOUT_COMPARE_AND_SET = ("hive", "dynamodb", "bigquery")
+"""Kinds of catalogs: pyiceberg does not commit to them by a compare-and-set, or not at all."""
+
+
+class IcebergTable:
+    """The table of one log's tier. One thread uses it at a time."""
+
+    def __init__(self, tier: Tier, log: str, uid: str) -> None:
+        self._tier = tier
+        self._log = log
+        self._uid = uid
+        self._catalog = self._opened()
+        self._newest: Table | None = None
+        """As it was last read."""
+
+    def create(self, columns: pa.Schema) -> None:
+        """Create the table, empty, if there is none of its name."""
+        identifier = tuple(self._tier.table.split("."))
+        with self._asked("creating"):
+            self._catalog.create_namespace_if_not_exists(identifier[:-1])
+            with suppress(TableAlreadyExistsError):
+                self._catalog.create_table(identifier, columns, self._tier.location, properties=self._properties())
+
+    def look(self) -> TableState:
+        """See ``TierTable``."""
+        with self._asked("reading"):
+            self._newest = table = self._catalog.load_table(self._tier.table)
+            snapshot = _snapshot_of(table)
+            ledger = table.schema().find_field(LEDGER).field_id
+            files = [] if snapshot is None else [(task.file, task.delete_files) for task in table.scan().plan_files()]
+        state = tuple(_table_file(file, ledger) for file, _ in files)
+        deleted = next((one.path for one, (_, deletes) in zip(state, files, strict=True) if deletes and one.has_log_rows), None)
+        if deleted is not None:
+            problem = f"somebody deleted rows of {deleted} by a delete file: roll the table back to the snapshot before"
+            raise CorruptionError(f"table {self._tier.table}", problem)
+        properties = table.properties
+        step = self._step_in(properties[_STEP]) if _STEP in properties else NO_STEP
+        return TableState(str(table.metadata.table_uuid), properties.get(_LOG), step, snapshot, state)
+
+    def commit(self, base: TableState, change: TableChange) -> None:
+        """See ``TierTable``."""
+        with self._asked("committing to"):
+            table = self._newest
+            if table is None or _snapshot_of(table) != base.snapshot or str(table.metadata.table_uuid) != base.uuid:
+                table = self._catalog.load_table(self._tier.table)
+            staged = table.transaction()
+            known = {task.file.file_path: task.file for task in table.scan().plan_files()} if change.remove else {}
+            summary = {"bk-spark.log": self._log, "bk-spark.step": str(change.step)}
+            with staged.update_snapshot(snapshot_properties=summary).overwrite() as overwrite:
+                for path in sorted(change.remove):
+                    overwrite.delete_data_file(known[path])
+                for added in change.add:
+                    overwrite.append_data_file(self._fitting(table, added.path))
+            staged.set_properties({_STEP: str(change.step)})
+            required = (*_requirements(table), AssertRefSnapshotId.model_validate({"ref": _MAIN, "snapshot-id": base.snapshot}))
+            self._catalog.commit_table(table, required, _updates(staged))
+
+    def identified(self, columns: pa.Schema) -> pa.Schema:
+        """The columns with the ids that the table gives them. The table gets those that it lacks, and wider types."""
+        for _ in range(_TRIES):
+            with self._asked("reading"):
+                table = self._catalog.load_table(self._tier.table)
+            with suppress(_NarrowerError):
+                return _with_ids(columns, table.schema())
+            with suppress(StorageError), self._asked("adding columns to"):
+                staged = table.transaction()
+                with staged.update_schema() as update:
+                    update.union_by_name(columns)
+                self._catalog.commit_table(table, _requirements(table), _updates(staged))
+        raise StorageError(f"adding columns to table {self._tier.table}", f"{_TRIES} tries were refused, or met other changes")
+
+    def _opened(self) -> Catalog:
+        given = dict(self._tier.catalog)
+        kind = given.get("type", "").lower()
+        if kind in _WITHOUT_COMPARE_AND_SET:
+            remedy = "a tier needs a catalog that commits by compare-and-set: sql, rest or glue"
+            raise ConfigError("the type of a tier's catalog", kind, remedy)
+        if "type" not in given and "uri" not in given:
+            scheme, _, path = self._tier.location.partition("://")
+            if scheme != "file":
+                remedy = f"at {self._tier.location} no catalog can be a file: name one, such as type=rest and uri=http://…"
+                raise ConfigError("the catalog of a tier", State("missing"), remedy)
+            given |= {"type": "sql", "uri": f"sqlite:///{path}/catalog.db"}
+        with self._asked("opening the catalog of"):
+            if given.get("type") == "sql" and given["uri"].startswith("sqlite:///"):
+                Path(given["uri"].removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
+            name = given.pop("name", "default")
+            return load_catalog(name, **{"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO", **given})
+
+    def _properties(self) -> dict[str, str]:
+        metrics = {f"write.metadata.metrics.column.{name}": "full" for name in PLACE}
+        return {_LOG: self._uid, "format-version": _FORMAT_VERSION, "write.parquet.compression-codec": "zstd", **metrics}
+
+    def _step_in(self, text: str) -> StepName:
+        try:
+            return StepName.parse(text)
+        except ValueError:
+            remedy = "somebody changed it: roll the table back to the snapshot before"
+            raise ConfigError(f"property {_STEP} of table {self._tier.table}", text[:200], remedy) from None
+
+    def _fitting(self, table: Table, path: str) -> IcebergFile:
+        """As the table is to list it. Raises CorruptionError where its columns are not the table's."""
+        with table.io.new_input(path).open() as opened:
+            columns = pq.read_schema(opened).remove_metadata()
+        try:
+            fits = _ids(_with_ids(columns, table.schema())) == _ids(columns)
+        except _NarrowerError:
+            fits = False
+        if not fits:
+            problem = f"its columns have not the ids that those of table {self._tier.table} have: the table was set back"
+            raise CorruptionError(f"file {path}", problem)
+        return parquet_file_to_data_file(table.io, table.metadata, path)
+
+    @contextmanager
+    def _asked(self, what: str) -> Iterator[None]:
+        """pyiceberg raises what its parts do: SQLAlchemy, requests, pyarrow. What became of the request is unknown."""
+        try:
+            yield
+        except BookKeeperError:
+            raise
+        except NoSuchTableError:
+            state = State(f"missing from the catalog ({self._tier.table})")
+            remedy = "it was dropped, or the catalog is another one: restore it, or give the log another tier"
+            raise ConfigError(f"the table of log '{self._log}'", state, remedy) from None
+        except Exception as problem:
+            raise StorageError(f"{what} table {self._tier.table}", f"{type(problem).__name__}: {problem}") from problem
+
+
+def _snapshot_of(table: Table) -> int | None:
+    found = table.current_snapshot()
+    return None if found is None else found.snapshot_id
+
+
+def _requirements(table: Table) -> tuple[TableRequirement, ...]:
+    """That the table is the same, and its columns and partitions are as they were when it was read."""
+    metadata = table.metadata
+    return (
+        AssertTableUUID(uuid=metadata.table_uuid),
+        AssertCurrentSchemaId.model_validate({"current-schema-id": metadata.current_schema_id}),
+        AssertLastAssignedFieldId.model_validate({"last-assigned-field-id": metadata.last_column_id}),
+        AssertDefaultSpecId.model_validate({"default-spec-id": metadata.default_spec_id}),
+    )
+
+
+def _updates(staged: Transaction) -> tuple[TableUpdate, ...]:
+    return staged._updates
+
+
+def _table_file(file: IcebergFile, ledger: int) -> TableFile:
+    """Without counts of its ``_ledger_id`` a file may have rows of either kind."""
+    nulls = (file.null_value_counts or {}).get(ledger)
+    has_log_rows, has_other_rows = (True, True) if nulls is None else (nulls < file.record_count, nulls > 0)
+    return TableFile(file.file_path, file.file_size_in_bytes, has_log_rows, has_other_rows)
+
+
+class _NarrowerError(Exception):
+    """The table lacks a column, or has it with a narrower type that Iceberg can widen."""
+
+
+def _with_ids(columns: pa.Schema, schema: Schema) -> pa.Schema:
+    """Raises _NarrowerError, and ConfigError where the table can never hold the columns."""
+    known = {field.name: field for field in schema.fields}
+    return pa.schema([_with_id(one, known.get(one.name), one.name) for one in columns])
+
+
+def _with_id(field: pa.Field, own: NestedField | None, place: str) -> pa.Field:
+    if own is None:
+        raise _NarrowerError
+    kind = _typed(field.type, own.field_type, place)
+    return pa.field(field.name, kind, field.nullable, {_FIELD_ID: str(own.field_id).encode()})
+
+
+def _typed(kind: pa.DataType, own: IcebergType, place: str) -> pa.DataType:
+    """``kind`` with the ids of the fields inside of it. ``place`` is like ``visits.element.page``."""
+    if of.is_list(kind) and isinstance(own, ListType):
+        return pa.list_(_with_id(pa.field("element", kind.value_type), own.element_field, f"{place}.element"))
+    if of.is_map(kind) and isinstance(own, MapType):
+        key = _with_id(pa.field("key", kind.key_type, nullable=False), own.key_field, f"{place}.key")
+        return pa.map_(key, _with_id(pa.field("value", kind.item_type), own.value_field, f"{place}.value"))
+    if of.is_struct(kind) and isinstance(own, StructType):
+        known = {field.name: field for field in own.fields}
+        return pa.struct([_with_id(field, known.get(field.name), f"{place}.{field.name}") for field in kind])
+    if _holds(own, kind):
+        return kind
+    if _can_become(own, kind):
+        raise _NarrowerError
+    remedy = "Iceberg cannot change the one to the other: overwrite the log with columns of the table's types"
+    raise ConfigError(f"column '{place}' of a tier's table", State(f"{own}, and {kind} in the log"), remedy)
+
+
+def _ids(fields: Iterable[pa.Field], place: str = "") -> dict[str, bytes | None]:
+    """The id of each column, and of what is inside of it, by its place."""
+    found: dict[str, bytes | None] = {}
+    for field in fields:
+        here = f"{place}.{field.name}"
+        inside = (field.type.key_field, field.type.item_field) if of.is_map(field.type) else _children(field.type)
+        found |= {here: (field.metadata or {}).get(_FIELD_ID), **_ids(inside, here)}
+    return found
+
+
+def _children(kind: pa.DataType) -> list[pa.Field]:
+    return [kind.field(place) for place in range(kind.num_fields)]
+
+
+def _holds(own: IcebergType, kind: pa.DataType) -> bool:
+    if of.is_decimal128(kind):
+        return isinstance(own, DecimalType) and own.scale == kind.scale and own.precision >= kind.precision
+    return str(own) in _NAMES[kind]
+
+
+def _can_become(own: IcebergType, kind: pa.DataType) -> bool:
+    if of.is_decimal128(kind):
+        return isinstance(own, DecimalType) and own.scale == kind.scale
+    return (str(own), _NAMES[kind][0]) in (("int", "long"), ("float", "double"))

@@ -1,0 +1,121 @@
+"""Gives a log a tier, and tiers it: what users call.
+
+tiering = Tiering(opener)       the log's tier, as its settings say
+tiering.run()                   tier what is closed, then release what may leave bookies
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from bk_spark.errors import ConfigError
+from bk_spark.lake.begin import begin_tier, check_same_place, set_settings
+from bk_spark.lake.columns import table_columns
+from bk_spark.lake.data_files import DataFiles
+from bk_spark.lake.row_source import RowSource
+from bk_spark.lake.tierer import Tierer
+from bk_spark.log.cleanup.store_clock import StoreTimes
+from bk_spark.log.stored.tier_mark import TierMark
+from bk_spark.log.stored.tier_settings import Tier
+from bk_spark.log.stored.values import Totals
+from bk_spark.log.tier.file_store import store_of
+from bk_spark.log.tier.opener import LogLedgerOpener
+from bk_spark.progress import Progress, no_progress
+
+
+@dataclass(frozen=True, slots=True)
+class TierReport:
+    """What one run did."""
+
+    name: str
+    tiered: Totals
+    """What came into the table."""
+    released: Totals
+    """What left the bookies."""
+    waiting: int
+    """Ledgers that are tiered, and stay on bookies for a while."""
+
+
+def set_tier(opener: LogLedgerOpener, tier: Tier) -> None:
+    """Create the table, and give the log the tier; or change when its rows are tiered and its ledgers leave bookies.
+
+    Raises ConfigError for a log whose columns the table cannot hold, for a table that is not the log's, and for another place
+    than the tier has; StorageError where the catalog does not answer; NoSuchLogError.
+    """
+    from bk_spark.lake.iceberg import IcebergTable  # pyiceberg is needed from here on, and nowhere else
+
+    name, uid = opener.name, _uid(opener)
+    head = opener.logs.names.fresh_head(name, uid)
+    if head.tier is not None:
+        check_same_place(name, opener.logs.reader.tier.settings(name, uid), tier)
+    source = RowSource(opener)
+    columns = source.columns(head.schema_id) if head.version else table_columns(name, pa.schema([]))
+    table = IcebergTable(tier, name, uid)
+    if head.tier is None:
+        table.create(columns)
+    state = table.look()
+    if state.log_uid != uid or (head.tier is not None and state.uuid != head.tier.table_uuid):
+        remedy = "it is not this log's: a table has the rows of one log, give another name"
+        raise ConfigError("the table of a tier", tier.table, remedy)
+    set_settings(opener.logs, name, uid, tier)
+    begin_tier(opener.logs, name, uid, state.uuid)
+
+
+class Tiering:
+    """The tier of one log. Any number of processes may run it at once."""
+
+    def __init__(self, opener: LogLedgerOpener) -> None:
+        """Raises ConfigError for a log without a tier."""
+        from bk_spark.lake.iceberg import IcebergTable
+
+        self._logs = opener.logs
+        self._name, self._uid = opener.name, _uid(opener)
+        self._paths = self._logs.names.paths(self._uid)
+        self._settings = self._logs.reader.tier.settings(self._name, self._uid)
+        table = IcebergTable(self._settings, self._name, self._uid)
+        folder = f"{self._settings.location}/data/{self._uid}"  # other logs may have the same location
+        files = DataFiles(store_of(self._settings), folder, RowSource(opener), table.identified)
+        self._tierer = Tierer(self._logs, self._name, self._uid, table, files, lambda: uuid.uuid4().hex[:12])
+
+    def run(self, progress: Progress = no_progress) -> TierReport:
+        """Tier all closed ledgers, then release those that have been tiered for as long as the settings say.
+
+        May be called again after any error. Raises as ``Tierer.run``, and ``Tierer.release``.
+        """
+        first = self._mark().sections
+        while self._tierer.run(len):
+            pass
+        mark = self._mark()
+        self._tierer.release(self._due(mark))
+        released = self._mark().cleared
+        waiting = self._totals(released, mark.sections).ledgers
+        return TierReport(self._name, self._totals(first, mark.sections), self._totals(mark.cleared, released), waiting)
+
+    def _due(self, mark: TierMark) -> int:
+        """How many first sections have been tiered for so long that their ledgers may leave bookies."""
+        before_ms = StoreTimes(self._logs.store, self._logs.znodes).now_ms() - 1000 * self._settings.keep_on_bookies_s
+        for number in range(mark.cleared, mark.sections):
+            (stored,) = self._logs.store.get_many([self._paths.tier_section(number)])
+            if stored is None or stored.modified_ms > before_ms:
+                return number
+        return mark.sections
+
+    def _totals(self, first: int, beyond: int) -> Totals:
+        sections = (self._logs.reader.tier.section(self._name, self._uid, number) for number in range(first, beyond))
+        return sum((Totals.of([one.listed for one in section.ledgers]) for section in sections), Totals())
+
+    def _mark(self) -> TierMark:
+        mark = self._logs.names.fresh_head(self._name, self._uid).tier
+        if mark is None:
+            raise ConfigError(
+                f"the tier of log '{self._name}'", self._settings.location, "setting it was cut short: set it again"
+            )
+        return mark
+
+
+def _uid(opener: LogLedgerOpener) -> str:
+    assert opener.uid is not None, "a tier is a log's"
+    return opener.uid

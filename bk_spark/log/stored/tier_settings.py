@@ -1,0 +1,74 @@
+"""Where a log's tier lies, and when rows come into it and ledgers leave bookies: what a user sets.
+
+Ref: DESIGN.md, "Lake".
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from bk_spark.errors import ConfigError
+from bk_spark.log.stored.json_values import FORMAT_OF_TIERS, check_integer, decode, encode, integer, text
+
+SCHEMES = ("file", "s3", "gs", "abfs", "abfss")
+_SECRET = re.compile(r"secret|password|token|credential|access-key|account-key|connection-string", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Tier:
+    """A log's tier: an Iceberg table.
+
+    Raises ConfigError for a location, a name or a number that cannot be one, and for a secret.
+    """
+
+    location: str
+    """Where the table's files lie: ``file:///…``, ``s3://bucket/…``, ``gs://…`` or ``abfs://…``. The tier's alone."""
+    table: str
+    """Namespace and name: ``shop.orders``."""
+    catalog: Mapping[str, str] = field(default_factory=dict)
+    """pyiceberg's properties of the catalog, and its ``name`` (``default``). Without secrets: whoever tiers or reads has them
+    in its environment. Without a ``type`` or ``uri`` it is a file of SQLite, ``catalog.db`` at a ``file:`` location."""
+    tier_after_s: int = 900
+    """Rows are tiered at most so many seconds after their commit."""
+    keep_on_bookies_s: int = 86_400
+    """Ledgers stay on bookies at least so many seconds after they were tiered."""
+
+    def __post_init__(self) -> None:
+        scheme, found, rest = self.location.partition("://") if isinstance(self.location, str) else ("", "", "")
+        if not found or scheme not in SCHEMES or not rest.strip("/"):
+            remedy = "it must be the address of a folder, such as s3://bucket/orders or file:///data/orders"
+            raise ConfigError("the location of a tier", self.location, remedy)
+        object.__setattr__(self, "location", self.location.rstrip("/"))
+        if not isinstance(self.table, str) or not all(self.table.split(".")) or "." not in self.table:
+            raise ConfigError("the table of a tier", self.table, "it must have a namespace and a name, such as shop.orders")
+        if not isinstance(self.catalog, Mapping) or not all(
+            isinstance(one, str) for pair in self.catalog.items() for one in pair
+        ):
+            raise ConfigError("the catalog of a tier", self.catalog, "it must map names to texts, as pyiceberg's properties do")
+        secret = next((name for name in self.catalog if _SECRET.search(name)), None)
+        if secret is not None:
+            remedy = "a secret would lie in the metadata store: give it in the environment of whoever tiers and reads"
+            raise ConfigError("the catalog of a tier", secret, remedy)
+        check_integer("tier_after_s", self.tier_after_s, 0)
+        check_integer("keep_on_bookies_s", self.keep_on_bookies_s, 0)
+
+    def encode(self) -> bytes:
+        return encode(FORMAT_OF_TIERS, **{**asdict(self), "catalog": dict(self.catalog)})
+
+    @staticmethod
+    def decode(what: str, value: bytes) -> Tier:
+        """Raises CorruptionError, FormatVersionError."""
+
+        def build(record: dict[str, Any]) -> Tier:
+            return Tier(
+                text(record["location"]),
+                text(record["table"]),
+                {text(name): text(one) for name, one in record["catalog"].items()},
+                integer(record["tier_after_s"], 0),
+                integer(record["keep_on_bookies_s"], 0),
+            )
+
+        return decode(what, value, build)

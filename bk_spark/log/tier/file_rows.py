@@ -1,0 +1,120 @@
+"""The rows of ledgers in one Parquet file of a tier.
+
+A file has the rows of its ledgers one after the other, in the log's order, unless others wrote it. Row groups whose statistics
+show that they have no row of a ledger, or none that a condition matches, are not read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from bk_spark.errors import CorruptionError
+from bk_spark.log.stored.tier_columns import ENTRY, LEDGER, PLACE
+from bk_spark.log.stored.tier_records import DataFile
+from bk_spark.log.tier.asked_rows import AskedRows
+from bk_spark.log.tier.file_store import FileStore
+from bk_spark.rows.statistics import ColumnStatistics, key_of, kind_of
+
+IN_ORDER = b"bk-spark.order"
+"""In the metadata of a file: its rows are in the log's order. Whoever else writes a file does not say so."""
+
+BATCH_ROWS = 65_536
+"""Of a row group in memory at a time."""
+
+
+class TierFile:
+    """One file, opened. One thread uses it at a time. Raises CorruptionError where it is gone, or is no such file."""
+
+    def __init__(self, store: FileStore, file: DataFile) -> None:
+        self.what = f"file {file.path} of a tier"
+        with self._understood():
+            self._file = pq.ParquetFile(store.open_input(file.path), pre_buffer=True)
+            self._metadata = self._file.metadata
+            self.schema = self._file.schema_arrow
+            leaves = self._metadata.schema
+            self._leaves = {leaves.column(index).path: index for index in range(len(leaves))}
+            """Where the columns are that are not nested: there a column's path is its name."""
+        lacking = [name for name in PLACE if self.schema.get_field_index(name) < 0]
+        if lacking:
+            raise CorruptionError(self.what, f"it has no column {lacking[0]}")
+
+    @property
+    def is_in_order(self) -> bool:
+        return IN_ORDER in (self._metadata.metadata or {})
+
+    def groups_of(self, ledger_id: int, first: int, last: int) -> list[int]:
+        """The row groups that may have rows of these entries, in the order of the file."""
+        return [group for group in range(self._metadata.num_row_groups) if self._may_have(group, ledger_id, first, last)]
+
+    def matching(self, groups: Sequence[int], asked: AskedRows) -> list[int]:
+        """Those of the row groups in which a row can match the reader's condition."""
+        if asked.where is None:
+            return list(groups)
+        fields = {one.name: one for one in asked.where.columns}
+        known = {group: {name: self._statistics(group, name, one) for name, one in fields.items()} for group in groups}
+        return [
+            group
+            for group, found in known.items()
+            if asked.where.may_match(
+                self._metadata.row_group(group).num_rows, {name: one for name, one in found.items() if one is not None}
+            )
+        ]
+
+    def batches(self, groups: Sequence[int], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows of row groups: some columns, as far as the file has them."""
+        present = [name for name in columns if self.schema.get_field_index(name) >= 0]
+        with self._understood():
+            if groups:
+                yield from self._file.iter_batches(BATCH_ROWS, list(groups), present, use_threads=False)
+
+    def all_batches(self) -> Iterator[pa.RecordBatch]:
+        """All rows and columns."""
+        yield from self.batches(range(self._metadata.num_row_groups), self.schema.names)
+
+    def close(self) -> None:
+        self._file.close(force=True)
+
+    def _may_have(self, group: int, ledger_id: int, first: int, last: int) -> bool:
+        ledgers, entries = self._bounds(group, LEDGER), self._bounds(group, ENTRY)
+        if ledgers is not None and not ledgers[0] <= ledger_id <= ledgers[1]:
+            return False
+        is_alone = ledgers is not None and ledgers[0] == ledgers[1]
+        return not is_alone or entries is None or (entries[0] <= last and first <= entries[1])
+
+    def _bounds(self, group: int, name: str) -> tuple[int, int] | None:
+        known = self._leaf(group, name)
+        found = None if known is None else known.statistics
+        return (int(found.min), int(found.max)) if found is not None and found.has_min_max else None
+
+    def _statistics(self, group: int, name: str, wanted: pa.Field) -> ColumnStatistics | None:
+        rows = self._metadata.row_group(group).num_rows
+        place = self.schema.get_field_index(name)
+        if place < 0:
+            return ColumnStatistics(rows)
+        known, kind = self._leaf(group, name), self.schema.field(place).type
+        found = None if known is None else known.statistics
+        if found is None or not found.has_null_count or kind_of(kind) is None or kind_of(wanted.type) is None:
+            return None
+        if not found.has_min_max:
+            return ColumnStatistics(rows) if found.null_count == rows else None
+        try:
+            low, high = (key_of(pa.scalar(one, kind).cast(wanted.type)) for one in (found.min, found.max))
+        except (pa.ArrowException, ValueError, OverflowError):
+            return None
+        return ColumnStatistics(found.null_count, low, high, has_nan=pa.types.is_floating(kind))
+
+    def _leaf(self, group: int, name: str) -> pq.ColumnChunkMetaData | None:
+        """A column that is not nested."""
+        index = self._leaves.get(name)
+        return None if index is None else self._metadata.row_group(group).column(index)
+
+    @contextmanager
+    def _understood(self) -> Iterator[None]:
+        try:
+            yield
+        except (pa.ArrowException, EOFError) as problem:
+            raise CorruptionError(self.what, f"it is no such Parquet file ({problem})") from None

@@ -1,0 +1,117 @@
+"""The store of a tier's files: a disk, or an object store."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.fs as fs
+
+from bk_spark.errors import CorruptionError, StorageError
+from bk_spark.log.stored.tier_settings import Tier
+
+_TRIES = 5
+"""Of one request to an object store, with growing pauses between them: some 10 s in all."""
+_CONNECT_TIMEOUT_S, _REQUEST_TIMEOUT_S = 5.0, 30.0
+_S3_PROPERTIES = {"s3.endpoint": "endpoint_override", "s3.region": "region", "s3.role-arn": "role_arn"}
+
+
+def store_of(tier: Tier) -> FileStore:
+    """Where the tier's files lie. The readers of a process share its connections."""
+    return _shared_store(tuple(sorted(tier.catalog.items())))
+
+
+@lru_cache(maxsize=16)
+def _shared_store(properties: tuple[tuple[str, str], ...]) -> FileStore:
+    return FileStore(dict(properties))
+
+
+class FileStore:
+    """Reads and writes files by their address. Threads may share it.
+
+    All methods raise StorageError where the store does not answer or refuses; then nothing is known of the file.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._properties = properties
+        self._systems: dict[str, fs.FileSystem] = {}
+
+    def open_input(self, address: str) -> pa.NativeFile:
+        """For reading at any place. Raises CorruptionError where the file is gone."""
+        with _asked(f"reading {address}"):
+            system, path = self._at(address)
+            try:
+                return system.open_input_file(path)
+            except FileNotFoundError:
+                raise CorruptionError(f"file {address}", "it is gone") from None
+
+    @contextmanager
+    def created(self, address: str) -> Iterator[pa.NativeFile]:
+        """A new file, which is whole and durable behind the block. If the block fails, a part of it may stay."""
+        with _asked(f"writing {address}"):
+            system, path = self._at(address)
+            if isinstance(system, fs.LocalFileSystem):
+                os.makedirs(os.path.dirname(path), exist_ok=True)
+            with system.open_output_stream(path) as out:
+                yield out
+            if isinstance(system, fs.LocalFileSystem):
+                _force(path)
+
+    def size(self, address: str) -> int | None:
+        """In bytes; None if there is no such file."""
+        with _asked(f"looking for {address}"):
+            system, path = self._at(address)
+            found = system.get_file_info(path)
+            return int(found.size) if found.type is fs.FileType.File else None
+
+    def folders(self, address: str) -> list[str]:
+        """The names of the folders in a folder; none if there is no such folder."""
+        with _asked(f"listing {address}"):
+            system, path = self._at(address)
+            found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+            return [one.base_name for one in found if one.type is fs.FileType.Directory]
+
+    def delete_folder(self, address: str) -> None:
+        """With all that is in it; nothing happens if it is not there."""
+        with _asked(f"deleting {address}"):
+            system, path = self._at(address)
+            if system.get_file_info(path).type is fs.FileType.Directory:
+                system.delete_dir(path)
+
+    def _at(self, address: str) -> tuple[fs.FileSystem, str]:
+        scheme, _, path = address.partition("://")
+        if scheme == "file":
+            return fs.LocalFileSystem(), path
+        if scheme not in self._systems:
+            self._systems[scheme] = self._system(scheme, address)
+        return self._systems[scheme], path
+
+    def _system(self, scheme: str, address: str) -> fs.FileSystem:
+        if scheme != "s3":
+            return fs.FileSystem.from_uri(address)[0]
+        given: dict[str, Any] = {name: self._properties[key] for key, name in _S3_PROPERTIES.items() if key in self._properties}
+        retries = fs.AwsStandardS3RetryStrategy(max_attempts=_TRIES)
+        timeouts = {"connect_timeout": _CONNECT_TIMEOUT_S, "request_timeout": _REQUEST_TIMEOUT_S}
+        return fs.S3FileSystem(**given, **timeouts, retry_strategy=retries)
+
+
+@contextmanager
+def _asked(what: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, pa.ArrowException) as problem:
+        raise StorageError(what, str(problem)) from problem
+
+
+def _force(path: str) -> None:
+    """The file, and the folders that name it."""
+    for one in (path, os.path.dirname(path), os.path.dirname(os.path.dirname(path))):
+        descriptor = os.open(one, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

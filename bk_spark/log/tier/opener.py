@@ -1,0 +1,80 @@
+"""Opens the ledgers of one log to read them: from bookies, or from the log's tier where bookies do not have them any more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import pyarrow as pa
+
+from bk_spark.client.ledger.read_handle import ReadHandle
+from bk_spark.errors import NoSuchLedgerError
+from bk_spark.log.log_store import LogStore
+from bk_spark.log.tier.asked_rows import AskedRows
+from bk_spark.log.tier.tiered_handle import TieredHandle
+from bk_spark.rows.parts import whole_payloads
+from bk_spark.rows.reading import Converter
+
+ReadableLedger: TypeAlias = ReadHandle | TieredHandle
+
+
+@dataclass(frozen=True, slots=True)
+class LogLedgerOpener:
+    """Opens ledgers of the log ``name`` with the uid ``uid``; None for ledgers of no log, which are in no tier."""
+
+    logs: LogStore
+    name: str
+    uid: str | None
+    on_bookies: Callable[[int], ReadHandle]
+    """Opens a ledger of bookies. Raises NoSuchLedgerError."""
+
+    def __call__(self, ledger_id: int) -> ReadableLedger:
+        """Raises NoSuchLedgerError where neither has it; otherwise as ``on_bookies``."""
+        try:
+            return self.on_bookies(ledger_id)
+        except NoSuchLedgerError:
+            return self.tiered(ledger_id)
+
+    def rows(self, ledger: ReadableLedger, first: int, last: int, asked: AskedRows) -> Iterator[pa.RecordBatch]:
+        """The rows that stand or begin in entries ``first`` to ``last``, also if the ledger leaves bookies meanwhile.
+
+        Entries of a ledger on bookies must be known to be confirmed.
+        """
+        if isinstance(ledger, TieredHandle):
+            yield from ledger.rows(first, last, asked)
+            return
+        convert, behind = asked.of_entries(), first
+        try:
+            # Whoever planned the read saw the entries confirmed; the bookies that are asked now may not know of that yet.
+            for payloads in whole_payloads(ledger.read_unconfirmed, ledger.ledger_id, first, last):
+                yield from convert(ledger.ledger_id, payloads)
+                behind = payloads.column("entry_id")[-1].as_py() + 1
+        except NoSuchLedgerError:
+            yield from self.tiered(ledger.ledger_id).rows(behind, last, asked)
+
+    def entries(self, ledger: ReadableLedger, first: int, last: int, convert: Converter) -> Iterator[pa.RecordBatch]:
+        """What ``convert`` gives of the entries ``first`` to ``last`` of a log of entries, as ``rows``."""
+        behind = first
+        if not isinstance(ledger, TieredHandle):
+            try:
+                for entries in ledger.read_unconfirmed(first, last):
+                    yield from convert(ledger.ledger_id, entries)
+                    behind = entries.column("entry_id")[-1].as_py() + 1
+                return
+            except NoSuchLedgerError:
+                ledger = self.tiered(ledger.ledger_id)
+        for entries in ledger.read(behind, last):
+            yield from convert(ledger.ledger_id, entries)
+
+    def tiered(self, ledger_id: int) -> TieredHandle:
+        """A ledger of the log's tier. Raises NoSuchLedgerError."""
+        if self.uid is None:
+            raise NoSuchLedgerError(ledger_id)
+        places = self.logs.reader.tier
+        found = places.find(self.name, self.uid, [ledger_id]).get(ledger_id)
+        if found is None:
+            raise NoSuchLedgerError(ledger_id)
+        from bk_spark.log.tier.file_store import store_of  # and pyarrow.fs, which others need not wait for
+
+        return TieredHandle(self.name, found, store_of(places.settings(self.name, self.uid)))

@@ -1,0 +1,27 @@
+"""Which rows of a tier's files are those of some entries, and their order in the log."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from bk_spark.log.stored.tier_columns import ENTRY, LEDGER, ROW
+
+
+def of_entries(batch: pa.RecordBatch, ledger_id: int, first: int, last: int) -> pa.RecordBatch:
+    """The rows of some entries, in their order."""
+    ledgers, entries = batch.column(LEDGER).to_numpy(), batch.column(ENTRY).to_numpy()
+    places = np.flatnonzero((ledgers == ledger_id) & (entries >= first) & (entries <= last))
+    if not len(places):
+        return batch.slice(0, 0)
+    if places[-1] - places[0] + 1 == len(places):
+        return batch.slice(int(places[0]), len(places))
+    return batch.take(pa.array(places))
+
+
+def order_of(rows: pa.Table) -> npt.NDArray[np.int64] | None:
+    """The places of rows of one ledger in the log's order; None if they are in order already."""
+    entries, numbers = (rows.column(name).to_numpy() for name in (ENTRY, ROW))
+    ordered = np.lexsort((numbers, entries))
+    return None if np.array_equal(ordered, np.arange(len(ordered))) else ordered

@@ -1,0 +1,235 @@
+"""A log whose ledgers moved into a table is the same log, and the table has its rows. Ref: DESIGN.md, "Lake"."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import pyarrow as pa
+import pytest
+
+from bk_spark import ConfigError, CorruptionError, LogPosition, NoSuchLedgerError, StorageError, aio
+from tests.cluster.lake.conftest import TieredLog
+
+Reads = Callable[[TieredLog], pa.Table]
+
+
+def rows(first: int, count: int) -> pa.Table:
+    numbers = range(first, first + count)
+    nested = [None if n % 5 == 0 else {"tags": [f"t{n}", None], "of": [("k", n)]} for n in numbers]
+    kind = pa.struct([("tags", pa.list_(pa.string())), ("of", pa.map_(pa.string(), pa.int64()))])
+    columns = {
+        "id": pa.array(numbers, pa.int64()),
+        "small": pa.array([n % 100 for n in numbers], pa.int8()),
+        "name": pa.array([None if n % 3 == 0 else f"name {n}" for n in numbers]),
+        "nested": pa.array(nested, kind),
+    }
+    return pa.table(columns)
+
+
+def filled(tiered: TieredLog, appends: int = 3, count: int = 500) -> pa.Table:
+    for number in range(appends):
+        tiered.log.append_rows(rows(number * count, count))
+    return tiered.log.read_rows().read_all()
+
+
+def moved(tiered: TieredLog) -> None:
+    tiered.log.set_tier(tiered.tier)
+    tiered.run()
+    assert tiered.on_bookies() == 0
+
+
+async def by_coroutine(tiered: TieredLog) -> pa.Table:
+    async with await aio.connect(tiered.uri) as client:
+        log = await client.open_log(tiered.log.name)
+        return pa.Table.from_batches([batch async for batch in log.read_rows()])
+
+
+async def by_tail_of_coroutines(tiered: TieredLog) -> pa.Table:
+    async with await aio.connect(tiered.uri) as client:
+        log = await client.open_log(tiered.log.name)
+        async with log.tail_rows("earliest", timeout_s=0.1) as tail:
+            return pa.Table.from_batches([batch async for batch in tail])
+
+
+async def entries_by_coroutine(tiered: TieredLog) -> pa.Table:
+    async with await aio.connect(tiered.uri) as client:
+        log = await client.open_log(tiered.log.name)
+        return pa.Table.from_batches([batch async for batch in log.read()])
+
+
+WAYS: dict[str, Reads] = {
+    "read_rows": lambda tiered: tiered.log.read_rows().read_all(),
+    "tail_rows": lambda tiered: pa.Table.from_batches(list(tiered.log.tail_rows("earliest", timeout_s=0.1))),
+    "coroutine": lambda tiered: asyncio.run(by_coroutine(tiered)),
+    "tail of coroutines": lambda tiered: asyncio.run(by_tail_of_coroutines(tiered)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_rows_are_read_as_before_once_their_ledgers_are_gone_from_bookies(tiered: TieredLog, way: str) -> None:
+    before = filled(tiered)
+    moved(tiered)
+    assert WAYS[way](tiered).equals(before)
+    tiered.log.append_rows(rows(1500, 10))
+    assert WAYS[way](tiered).equals(pa.concat_tables([before, rows(1500, 10)]))
+
+
+def test_places_columns_conditions_and_versions_mean_the_same_as_before(tiered: TieredLog) -> None:
+    filled(tiered)
+    ledgers = [one.ledger_id for one in tiered.log.ledgers()]
+
+    def asked() -> list[pa.Table]:
+        log = tiered.log
+        return [
+            log.read_rows(["name"], "id >= 700 AND id < 705").read_all(),
+            log.read_rows(start=LogPosition(ledgers[1], 0), end=LogPosition(ledgers[2], 0)).read_all(),
+            log.read_rows(version=2).read_all(),
+            log.read_rows([*log.schema.names][::-1], "nested IS NULL").read_all(),
+        ]
+
+    before = asked()
+    moved(tiered)
+    assert [one.num_rows for one in before] == [5, 500, 1000, 300]
+    assert asked() == before
+
+
+def test_other_programs_read_the_rows_of_the_log_in_the_table(tiered: TieredLog) -> None:
+    expected = filled(tiered).to_pylist()
+    moved(tiered)
+    assert tiered.in_table().to_pylist() == expected
+    files = [task.file.file_path.removeprefix("file://") for task in tiered.table().scan().plan_files()]
+    query = "SELECT count(*), sum(id), count(name), count(DISTINCT _ledger_id) FROM read_parquet($files)"
+    found = duckdb.execute(query, {"files": files}).fetchone()
+    assert found == (1500, sum(range(1500)), 1000, 3)
+
+
+def test_the_table_follows_appends_wider_types_new_columns_truncation_and_overwrite(tiered: TieredLog) -> None:
+    filled(tiered)
+    moved(tiered)
+    more = rows(1500, 5).set_column(1, "small", pa.array([70_000] * 5, pa.int32())).append_column("extra", pa.array(range(5)))
+    tiered.log.append_rows(more, merge_schema=True)
+    tiered.run()
+    assert tiered.in_table().to_pylist() == tiered.log.read_rows().read_all().to_pylist()
+    assert tiered.log.read_rows(version=3).read_all().schema.field("small").type == pa.int8()
+    ledgers = [one.ledger_id for one in tiered.log.ledgers()]
+    tiered.log.truncate(LogPosition(ledgers[1], 0))
+    tiered.run()
+    assert tiered.in_table().num_rows == 1005
+    assert tiered.in_table().to_pylist() == tiered.log.read_rows().read_all().to_pylist()
+    assert tiered.log.read_rows(version=3).read_all().num_rows == 1500  # files of old versions stay
+
+
+def test_entries_are_tiered_with_their_payloads(tiered: TieredLog) -> None:
+    with tiered.log.open_writer() as writer:
+        for number in range(20):
+            writer.append(b"entry %d" % number)
+    before = pa.Table.from_batches(list(tiered.log.read()))
+    moved(tiered)
+    after = pa.Table.from_batches(list(tiered.log.read()))
+    assert asyncio.run(entries_by_coroutine(tiered)).equals(before)
+    assert after.equals(before)
+    assert sorted(tiered.table().scan().to_arrow()["payload"].to_pylist())[0] == b"entry 0"
+
+
+def test_a_reader_that_began_before_a_release_goes_on_in_the_files(tiered: TieredLog) -> None:
+    before = filled(tiered, 6)
+    reader = tiered.log.read_rows()
+    first = reader.read_next_batch()
+    moved(tiered)
+    assert pa.Table.from_batches([first, *reader]).equals(before)
+
+
+def test_several_tierers_at_once_put_each_row_into_the_table_once(tiered: TieredLog) -> None:
+    before = filled(tiered, 8, 50)
+    tiered.log.set_tier(tiered.tier)
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            tiered.run()
+        except BaseException as problem:
+            failures.append(problem)
+
+    threads = [threading.Thread(target=run) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    tiered.run()
+    assert not [one for one in failures if not isinstance(one, StorageError)], failures
+    assert tiered.in_table().to_pylist() == before.to_pylist()
+    assert tiered.log.read_rows().read_all().equals(before)
+
+
+def test_ledgers_stay_on_bookies_for_as_long_as_the_settings_say(tiered: TieredLog) -> None:
+    filled(tiered)
+    tiered.log.set_tier(replace(tiered.tier, keep_on_bookies_s=86_400))
+    report = tiered.run()
+    assert (report.tiered.ledgers, report.released.ledgers, report.waiting) == (3, 0, 3)
+    assert tiered.on_bookies() == 3
+    tiered.log.set_tier(tiered.tier)
+    assert tiered.run().released.ledgers == 3
+    assert tiered.on_bookies() == 0
+
+
+def test_a_table_with_the_rows_of_a_log_is_given_to_no_other(tiered: TieredLog) -> None:
+    filled(tiered)
+    moved(tiered)
+    other = tiered.client.open_log(f"{tiered.log.name}-other", create=True)
+    with pytest.raises(ConfigError, match="it is not this log's"):
+        other.set_tier(tiered.tier)
+    with pytest.raises(ConfigError, match="a tier cannot move"):
+        tiered.log.set_tier(replace(tiered.tier, location=f"{tiered.tier.location}-2", table="shop.other"))
+
+
+def test_two_logs_may_have_one_location(tiered: TieredLog) -> None:
+    other = TieredLog(
+        tiered.uri,
+        tiered.client,
+        tiered.client.open_log(f"{tiered.log.name}-other", create=True),
+        replace(tiered.tier, table="shop.other"),
+    )
+    expected = [filled(one) for one in (tiered, other)]
+    for one in (tiered, other):
+        moved(one)
+    assert [one.log.read_rows().read_all() for one in (tiered, other)] == expected
+    assert [one.in_table().num_rows for one in (tiered, other)] == [1500, 1500]
+
+
+REFUSED: dict[str, Any] = {
+    "an interval": pa.array([1], pa.duration("us")),
+    "nothing inside of a list": pa.array([[None]], pa.list_(pa.null())),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_a_log_whose_columns_a_table_cannot_hold_gets_no_tier(tiered: TieredLog, what: str) -> None:
+    tiered.log.append_rows(pa.table({"odd": REFUSED[what]}))
+    with pytest.raises(ConfigError, match=r"column 'odd.*a type that Iceberg does not have"):
+        tiered.log.set_tier(tiered.tier)
+    assert tiered.log.snapshot().version == 1
+    assert tiered.client.logs.names.head(tiered.log.name, tiered.log.uid).tier is None
+
+
+def test_a_file_that_is_gone_is_named_and_nothing_else_is_given_in_its_place(tiered: TieredLog) -> None:
+    filled(tiered)
+    moved(tiered)
+    [file] = [task.file.file_path for task in tiered.table().scan().plan_files()]
+    Path(file.removeprefix("file://")).unlink()
+    with pytest.raises(CorruptionError, match="it is gone") as refused:
+        tiered.log.read_rows().read_all()
+    assert file in str(refused.value)
+
+
+def test_a_ledger_that_is_in_no_tier_is_missing_as_before(tiered: TieredLog) -> None:
+    filled(tiered)
+    ledger_id = tiered.log.ledgers()[1].ledger_id
+    tiered.client.delete_ledger(ledger_id, force=True)
+    with pytest.raises(NoSuchLedgerError):
+        tiered.log.read_rows().read_all()

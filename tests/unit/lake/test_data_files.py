@@ -1,0 +1,114 @@
+"""The files of a tier: written whole, read back, and found wrong where somebody changed them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from bk_spark.errors import CorruptionError
+from bk_spark.lake import data_files
+from bk_spark.lake.data_files import DataFiles, groups
+from bk_spark.lake.ports import Rewrite
+from bk_spark.log.stored.tier_mark import StepName
+from bk_spark.log.stored.tier_records import DataFile, TierStep
+from bk_spark.log.stored.values import CommittedLedger
+from bk_spark.log.tier.file_rows import TierFile
+from bk_spark.log.tier.file_store import FileStore
+
+COLUMNS = pa.schema([("v", pa.string()), *((name, pa.int64()) for name in ("_ledger_id", "_entry_id", "_row"))])
+LEDGERS = tuple(CommittedLedger(one, 3, 100, 8) for one in (5, 3, 9))
+
+
+class Source:
+    """Ledgers of four entries with two rows each."""
+
+    def columns(self, schema_id: int | None) -> pa.Schema:
+        return COLUMNS
+
+    def rows(self, ledger: CommittedLedger, schema_id: int | None) -> Iterator[pa.RecordBatch]:
+        for entry in range(4):
+            places = [[ledger.ledger_id] * 2, [entry] * 2, [0, 1]]
+            yield pa.record_batch([[f"{ledger.ledger_id} {entry}", None], *places], schema=COLUMNS)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> DataFiles:
+    return DataFiles(FileStore({}), f"file://{tmp_path}/lake", Source(), lambda columns: columns)  # type: ignore[arg-type]
+
+
+def step(*add: CommittedLedger) -> TierStep:
+    return TierStep(StepName(1, "s", ""), add, 0, 0, 0)
+
+
+def table_of(file: DataFile) -> pa.Table:
+    return pq.read_table(file.path.removeprefix("file://"))
+
+
+def test_what_is_read_back_is_what_was_written_with_all_ledgers_in_order(files: DataFiles) -> None:
+    content, [file] = files.write("1-x", step(*LEDGERS), ())
+    assert file.ledgers == (5, 3, 9)
+    assert table_of(file)["_ledger_id"].to_pylist() == [5] * 8 + [3] * 8 + [9] * 8
+    assert files.read_back([file]) == content
+    assert {one.rows for one in content.values()} == {8}
+    assert len({one.digest for one in content.values()}) == 3
+    assert files.missing([file]) == []
+    assert files.folders(1) == ["1-x"]
+    files.delete_folder("1-x")
+    files.delete_folder("1-x")
+    assert (files.missing([file]), files.folders(1)) == ([file.path], [])
+
+
+def test_ledgers_fill_files_up_to_a_size_and_a_large_one_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_files, "FILE_BYTES", 250)
+    sizes = [100, 100, 100, 400, 50, 200]
+    found = groups([CommittedLedger(n, 3, size, 8) for n, size in enumerate(sizes)])
+    assert [[one.ledger_id for one in group] for group in found] == [[0, 1], [2], [3], [4, 5]]
+
+
+def test_a_rewritten_file_has_the_ledgers_that_stay_unchanged(files: DataFiles) -> None:
+    content, [file] = files.write("1-x", step(*LEDGERS), ())
+    _, [rewritten] = files.write("2-y", step(), [Rewrite(file, (5, 9))])
+    assert files.read_back([rewritten]) == {5: content[5], 9: content[9]}
+    assert table_of(rewritten)["_ledger_id"].to_pylist() == [5] * 8 + [9] * 8
+
+
+def test_rows_that_others_put_in_another_order_and_other_files_are_the_same_rows(files: DataFiles, tmp_path: Path) -> None:
+    content, [file] = files.write("1-x", step(*LEDGERS), ())
+    rows = table_of(file).sort_by([("v", "ascending"), ("_row", "descending")])
+    for name, part in (("a", rows.slice(0, 7)), ("b", rows.slice(7))):
+        pq.write_table(part, tmp_path / name)
+    others = [DataFile(f"file://{tmp_path}/{name}", 1, (5, 3, 9)) for name in "ab"]
+    assert files.read_back(others) == content
+
+
+@pytest.mark.parametrize("change", ["drop", "change", "add", "exchange"])
+def test_every_change_of_a_ledgers_rows_shows_in_its_content_and_in_no_others(
+    files: DataFiles, tmp_path: Path, change: str
+) -> None:
+    content, [file] = files.write("1-x", step(*LEDGERS), ())
+    rows = table_of(file).to_pylist()
+    if change == "drop":
+        del rows[9]
+    elif change == "change":
+        rows[10]["v"] = "other"
+    elif change == "add":
+        rows.append({**rows[15], "_row": 2})
+    else:
+        rows[8]["_row"], rows[9]["_row"] = 1, 0
+    pq.write_table(pa.Table.from_pylist(rows, COLUMNS), tmp_path / "changed")
+    found = files.read_back([DataFile(f"file://{tmp_path}/changed", 1, (5, 3, 9))])
+    assert (found[5], found[9]) == (content[5], content[9])
+    assert found[3] != content[3]
+
+
+def test_a_file_that_is_gone_or_is_none_is_damage_with_its_name(files: DataFiles, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("no Parquet")
+    pq.write_table(pa.table({"v": ["x"]}), tmp_path / "other")
+    for name, problem in (("gone", "it is gone"), ("text", "no such Parquet file"), ("other", "no column _ledger_id")):
+        with pytest.raises(CorruptionError, match=problem) as refused:
+            TierFile(FileStore({}), DataFile(f"file://{tmp_path}/{name}", 1, (5,)))
+        assert f"{tmp_path}/{name}" in str(refused.value)
