@@ -27,7 +27,7 @@ from bk_spark.log.tier.row_order import order_of
 FILE_BYTES = 256 * MIB
 """Of payloads of several ledgers in one file: engines want 128 to 512 MiB."""
 
-GROUP_BYTES, GROUP_ROWS = 32 * MIB, 1 << 20
+GROUP_BYTES, GROUP_ROWS = 16 * MIB, 1 << 20
 """Of a row group, before compression: what a writer holds in memory, and the least that a reader reads."""
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from bk_spark.lake.ports import Rewrite, TableChange, TableState
 from bk_spark.log.stored.tier_mark import StepName, TierMark
 from bk_spark.log.stored.tier_places import untiered
-from bk_spark.log.stored.tier_records import DataFile, StepAttempt, TierSection, TierStep
+from bk_spark.log.stored.tier_records import NOT_NAMED, DataFile, StepAttempt, TierSection, TierStep
 from bk_spark.log.stored.values import CommittedLedger
 
 MOST_LEDGERS = 300
@@ -134,5 +134,6 @@ def section_after(section: TierSection, rewritten: Sequence[DataFile], gone: fro
     """A section once files that take the place of ``gone`` ones are in the table. Ledgers that left the table keep theirs."""
     own = {one.ledger_id for one in section.ledgers}
     moved = {ledger for file in rewritten for ledger in file.ledgers}
-    kept = (one for file in section.files for one in of_ledgers([file], own - moved if file.path in gone else own))
-    return TierSection(section.ledgers, merged((*kept, *of_ledgers(rewritten, own))))
+    kept = (one for file in section.files for one in (of_ledgers([file], own - moved) if file.path in gone else [file]))
+    new = (one for one in of_ledgers(rewritten, own | {NOT_NAMED}) if own.intersection(one.ledgers))
+    return TierSection(section.ledgers, merged((*kept, *new)))

@@ -20,7 +20,15 @@ from bk_spark.log.log_store import LogStore
 from bk_spark.log.stored.names import decode_head
 from bk_spark.log.stored.paths import BUCKET, LogPaths
 from bk_spark.log.stored.tier_mark import StepName, TierMark
-from bk_spark.log.stored.tier_records import DataFile, LedgerContent, StepAttempt, TieredLedger, TierSection, TierStep
+from bk_spark.log.stored.tier_records import (
+    NOT_NAMED,
+    DataFile,
+    LedgerContent,
+    StepAttempt,
+    TieredLedger,
+    TierSection,
+    TierStep,
+)
 from bk_spark.log.stored.values import CommittedLedger, Head
 from bk_spark.metadata.store import Check, Create, SetValue, StoreChange, StoreError, TransactionFailedError, Versioned
 
@@ -273,7 +281,7 @@ class Tierer:
             self._adopt(work.stand, work.present, state)
         else:
             self._check_not_ahead(work.mark, state)
-        self._commit(change_to(work.plan.after(attempt), work.named(attempt), state), state)
+        self._commit(work, change_to(work.plan.after(attempt), work.named(attempt), state), state)
         raise _AgainError("the table was looked at again")
 
     def _check_unmoved(self, work: _Work) -> _Stand:
@@ -301,15 +309,15 @@ class Tierer:
             problem = f"it has the step {state.step}, the log has {last}: the metadata store was set back, or it is another's"
             raise ConfigError(f"the table of log '{self._name}'", state.uuid, problem)
 
-    def _commit(self, change: TableChange, state: TableState) -> None:
+    def _commit(self, work: _Work, change: TableChange, state: TableState) -> None:
         """One commit to the catalog. Whatever it says, the next look tells what became of it, so it may raise _AgainError."""
         mixed = next((one for one in state.files if one.path in change.remove and one.has_other_rows), None)
         if mixed is not None:
             problem = f"file {mixed.path} has rows of the log that are to be removed, and others: delete those, or move them"
             raise ConfigError(f"the table of log '{self._name}'", state.uuid, problem)
-        missing = self._files.missing(change.add)
+        missing = set(self._files.missing(change.add))
         if missing:
-            raise CorruptionError(f"the table of log '{self._name}'", f"file {missing[0]} is gone, which it is to have again")
+            self._note_moved(work, [one for one in change.add if one.path in missing], state)
         try:
             self._table.commit(state, change)
         except BookKeeperError as problem:
@@ -350,6 +358,9 @@ class Tierer:
 
     def _end(self, work: _Work) -> None:
         """The table as it was, under the number of the step; then the log without the step."""
+        if any(NOT_NAMED in one.ledgers for section in work.present.sections for one in section.files):
+            problem = "others joined files of it while it was set back: only a whole step takes their rows apart"
+            raise CorruptionError(f"the table of log '{self._name}'", problem)
         state, named = self._look(work.mark), replace(work.step.name, attempt=GIVEN_UP)
         self._check_unmoved(work)
         if state.step == work.mark.last:
@@ -357,7 +368,7 @@ class Tierer:
         elif not state.step.is_step(work.step.name):
             self._check_not_ahead(work.mark, state)
         if state.step != named:
-            self._commit(change_to(in_table(work.mark, work.present.sections, work.present.first), named, state), state)
+            self._commit(work, change_to(in_table(work.mark, work.present.sections, work.present.first), named, state), state)
             raise _AgainError("the table was looked at again")
         last = self._sections(work.mark.sections - 1, work.mark.sections).sections if work.mark.sections else ()
         boundary = last[-1].ledgers[-1].ledger_id if last else None
@@ -371,11 +382,27 @@ class Tierer:
         """Return if all files of the sections are in the table. If their rows are in others: note them, raise _AgainError."""
         there = state.paths()
         lost = [one for one in in_table(stand.mark, present.sections, present.first) if one.path not in there]
-        if not lost:
-            return
-        files, gone = self._located(lost, present.expected(), state), frozenset(one.path for one in lost)
+        if lost:
+            self._note(stand, present, lost, self._located(lost, present.expected(), state))
+
+    def _note_moved(self, work: _Work, missing: Sequence[DataFile], state: TableState) -> None:
+        """Files are gone that the table was to have again: it was set back, and then others joined them. Raises _AgainError.
+
+        Where their rows are now may be others, of ledgers that no section has, or that are in files of their own, too.
+        """
+        try:
+            found = self._located(missing, work.present.expected(), state)
+        except (CorruptionError, KeyError) as problem:  # an attempt's own file is in no section
+            what = f"file {missing[0].path} is gone, which it is to have again"
+            raise CorruptionError(f"the table of log '{self._name}'", what) from problem
+        files = [replace(one, ledgers=(*one.ledgers, NOT_NAMED)) for one in found]
+        self._note(work.stand, work.present, missing, files)
+
+    def _note(self, stand: _Stand, present: _Sections, lost: Sequence[DataFile], files: Sequence[DataFile]) -> None:
+        """Note files in the place of lost ones. Raises _AgainError."""
         unmoved = Check(self._paths.head, stand.head_version)
-        for change in present.changed(self._paths, files, gone):  # one by one: a transaction has a limit, and each holds alone
+        changes = present.changed(self._paths, files, frozenset(one.path for one in lost))
+        for change in changes:  # one by one: a transaction has a limit, and each holds alone
             self._store.transaction([unmoved, change])
         raise _AgainError("files that others wrote were noted")
 

@@ -84,12 +84,16 @@ class BatchPlanner:
 
     def _sources(self, placed_stretches: Sequence[PlacedStretch]) -> Sources:
         log = self._log
-        if not placed_stretches or not self._reading.asks_origins:
+        if not placed_stretches:
             return Sources(log.name, log.uid)
-        last = placed_stretches[-1].version  # the version that a stretch belongs to may list a ledger that an earlier one added
-        ids = [placed.ledger_id for placed in placed_stretches]
+        ids = {placed.ledger_id for placed in placed_stretches}
         head = log.logs.names.head(log.name, log.uid)
-        return Sources(log.name, log.uid, log.planned(head, lambda head: origins(log.logs.reader, head, log.uid, ids, last)))
+        places = log.logs.reader.tier.released(log.name, log.uid, head.tier, ids)
+        if not self._reading.asks_origins:
+            return Sources(log.name, log.uid, places=places)
+        last = placed_stretches[-1].version  # the version that a stretch belongs to may list a ledger that an earlier one added
+        found = log.planned(head, lambda head: origins(log.logs.reader, head, log.uid, ids, last))
+        return Sources(log.name, log.uid, found, places)
 
     def _stretch(self, placed: PlacedStretch) -> Stretch:
         nbytes = placed.nbytes

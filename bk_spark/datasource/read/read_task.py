@@ -18,6 +18,7 @@ from bk_spark.datasource.spark_schema import ORIGIN_COLUMNS, as_stored, to_arrow
 from bk_spark.errors import ConfigError, SchemaMismatchError
 from bk_spark.log.rows.key_lanes import LaneChoice
 from bk_spark.log.stored.origins import Origin
+from bk_spark.log.stored.tier_places import TieredPlace
 from bk_spark.log.stream.follow import LanesOf
 from bk_spark.log.tier.asked_rows import AskedRows
 from bk_spark.log.tier.opener import LogLedgerOpener
@@ -34,11 +35,14 @@ class Sources:
     uid: str
     origins: Mapping[int, Origin] = field(default_factory=dict)
     """Ledger id → where it came into the log. Empty where no column asks for it; without ledgers for which it is not known."""
+    places: Mapping[int, TieredPlace] = field(default_factory=dict)
+    """Of ledgers that may be gone from bookies."""
 
     def only(self, stretches: Iterable[Stretch]) -> Sources:
         """What is needed of it for these stretches."""
         ids = {stretch.ledger_id for stretch in stretches}
-        return Sources(self.log, self.uid, {one: origin for one, origin in self.origins.items() if one in ids})
+        origins = {one: origin for one, origin in self.origins.items() if one in ids}
+        return Sources(self.log, self.uid, origins, {one: place for one, place in self.places.items() if one in ids})
 
     def columns(self) -> Added:
         """The value of each of the columns for an entry."""
@@ -144,8 +148,10 @@ def entries_as(schema: pa.Schema) -> Converter:
 
 def opener_of(bookkeeper: BookKeeper, options: SourceOptions, sources: Sources | None) -> LogLedgerOpener:
     """Opens ledgers of a log; without ``sources`` any ledgers, from bookies alone."""
-    name, uid = (sources.log, sources.uid) if sources else ("(entries)", None)
-    return LogLedgerOpener(bookkeeper.logs, name, uid, partial(opened, bookkeeper, options))
+    on_bookies = partial(opened, bookkeeper, options)
+    if sources is None:
+        return LogLedgerOpener(bookkeeper.logs, "(entries)", None, on_bookies)
+    return LogLedgerOpener(bookkeeper.logs, sources.log, sources.uid, on_bookies, sources.places)
 
 
 def opened(bookkeeper: BookKeeper, options: SourceOptions, ledger_id: int, *, recover: bool = False) -> ReadHandle:

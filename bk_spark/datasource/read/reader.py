@@ -111,13 +111,14 @@ def _sharing(reading: Reading, logs: int) -> Reading:
 
 
 def _sources(bookkeeper: BookKeeper, reading: Reading, log: LoadedLog, stretches: Sequence[Stretch]) -> Sources:
-    if not reading.asks_origins:
-        return Sources(log.name, log.uid)
     names, reader = bookkeeper.logs.names, bookkeeper.logs.reader
-    ids = [stretch.ledger_id for stretch in stretches]
+    ids = {stretch.ledger_id for stretch in stretches}
     head = names.head(log.name, log.uid)
+    places = reader.tier.released(log.name, log.uid, head.tier, ids)
+    if not reading.asks_origins:
+        return Sources(log.name, log.uid, places=places)
     found = planned(names, log.uid, head, lambda head: origins(reader, head, log.uid, ids, log.version))
-    return Sources(log.name, log.uid, found)
+    return Sources(log.name, log.uid, found, places)
 
 
 def _listed(bookkeeper: BookKeeper, reading: Reading, log: LoadedLog) -> Iterator[Stretch]:

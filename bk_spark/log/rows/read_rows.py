@@ -39,6 +39,9 @@ from bk_spark.rows.where.filter import RowFilter, bind
 STRETCH_BYTES = 8 * MIB
 """Of payloads: large enough that a read's first answer does not count, small enough that stretches go round the threads."""
 
+TIERED_STRETCH_BYTES = 32 * MIB
+"""Of a ledger whose rows are in files: a row group there is decoded again for each stretch that has some of it."""
+
 _HANDLES = 8
 """Handles that are kept, those used last: the readers of stretches read neighbours."""
 
@@ -132,7 +135,8 @@ class RowReader:
     def __init__(self, snapshot: LogSnapshot, query: RowQuery, open_ledger: LogLedgerOpener) -> None:
         self._snapshot = snapshot
         self.query: Final = query.bound(snapshot.name, stored_schema(snapshot.name, snapshot))
-        self._open_ledger = open_ledger
+        listed = {*(one.ledger_id for one in snapshot.ledgers), *(one.ledger_id for one in snapshot.open_ledgers)}
+        self._open_ledger = open_ledger.knowing(snapshot.tier, listed)
         self._handles: OrderedDict[int, ReadableLedger] = OrderedDict()
         """Of the ledgers that are being read, the one used last at the end."""
         self._lock = threading.Lock()
@@ -144,7 +148,12 @@ class RowReader:
 
     def stretches(self, start: LogPosition | None, end: LogPosition | None) -> list[Stretch]:
         """What is to be read from ``start`` (included) to ``end`` (excluded), in log order. Asks how far open ledgers go."""
-        return [short for stretch in self._wanted(start, end) for short in cut(stretch, STRETCH_BYTES)]
+        tiered = self._open_ledger.places
+        return [
+            short
+            for stretch in self._wanted(start, end)
+            for short in cut(stretch, TIERED_STRETCH_BYTES if stretch.ledger_id in tiered else STRETCH_BYTES)
+        ]
 
     def handle(self, ledger_id: int) -> ReadableLedger:
         """The ledger, opened; readers of its stretches share the handle, and at worst open two."""

@@ -22,6 +22,7 @@ from bk_spark.log.stored.listing import Listing, ListingFold
 from bk_spark.log.stored.names import LogNames
 from bk_spark.log.stored.paths import LogPaths
 from bk_spark.log.stored.schema import decode_schema
+from bk_spark.log.stored.tier_mark import TierMark
 from bk_spark.log.stored.tier_places import TierPlaces
 from bk_spark.log.stored.tree import READS_AT_ONCE, chunks
 from bk_spark.log.stored.values import (
@@ -75,6 +76,8 @@ class LogSnapshot:
     end_row: int = 0
     """The row number behind the last row of the closed ledgers."""
     lanes: Lanes = PLAIN
+    tier: TierMark | None = None
+    """How far the log's tier was when this was read."""
 
 
 class LogReader:
@@ -106,7 +109,18 @@ class LogReader:
         schema = None if at.schema_id is None else json.dumps(self.schema(name, uid, at.schema_id))
         listing = self._listing(name, uid, head, at)
         return LogSnapshot(
-            name, uid, wanted, at.time_ms, at.content, at.schema_id, schema, listing.closed, listing.open, at.end_row, at.lanes
+            name,
+            uid,
+            wanted,
+            at.time_ms,
+            at.content,
+            at.schema_id,
+            schema,
+            listing.closed,
+            listing.open,
+            at.end_row,
+            at.lanes,
+            head.tier,
         )
 
     def listing(self, name: str, uid: str, version: int) -> Listing:

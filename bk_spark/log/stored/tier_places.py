@@ -39,6 +39,7 @@ class TierPlaces:
     def __init__(self, store: MetadataStore, names: LogNames) -> None:
         self._store = store
         self._names = names
+        self._settings: dict[str, Tier] = {}
 
     def find(self, name: str, uid: str, ledger_ids: Collection[int]) -> dict[int, TieredPlace]:
         """Without ledgers that no section has; none for a log that was deleted. Sees every section from before the call.
@@ -50,6 +51,16 @@ class TierPlaces:
             return self._find(name, uid, ledger_ids, mark.sections) if mark else {}
         except NoSuchLogError:
             return {}
+
+    def released(self, name: str, uid: str, mark: TierMark | None, ledger_ids: Collection[int]) -> dict[int, TieredPlace]:
+        """As ``find``, for ledgers that may be gone from bookies by ``mark``. Asks nobody for a log that released none."""
+        return self._find(name, uid, ledger_ids, mark.released) if mark is not None and mark.released else {}
+
+    def known_settings(self, name: str, uid: str) -> Tier:
+        """As ``settings``, as they were when this client first asked: where a tier lies never changes."""
+        if uid not in self._settings:
+            self._settings[uid] = self.settings(name, uid)
+        return self._settings[uid]
 
     def settings(self, name: str, uid: str) -> Tier:
         """Raises ConfigError for a log without a tier."""

@@ -13,6 +13,10 @@ from bk_spark.log.stored.json_values import FORMAT_OF_TIERS, decode, encode, int
 from bk_spark.log.stored.tier_mark import StepName
 from bk_spark.log.stored.values import CommittedLedger
 
+NOT_NAMED = -1
+"""In the place of a ledger that a file has rows of: others wrote it while the table was set back, so it may have any rows
+of the log. The next step takes the rows that are named out of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class DataFile:

@@ -46,9 +46,14 @@ class TierFile:
     def is_in_order(self) -> bool:
         return IN_ORDER in (self._metadata.metadata or {})
 
+    @property
+    def groups(self) -> int:
+        """How many row groups it has."""
+        return int(self._metadata.num_row_groups)
+
     def groups_of(self, ledger_id: int, first: int, last: int) -> list[int]:
         """The row groups that may have rows of these entries, in the order of the file."""
-        return [group for group in range(self._metadata.num_row_groups) if self._may_have(group, ledger_id, first, last)]
+        return [group for group in range(self.groups) if self._may_have(group, ledger_id, first, last)]
 
     def matching(self, groups: Sequence[int], asked: AskedRows) -> list[int]:
         """Those of the row groups in which a row can match the reader's condition."""
@@ -73,7 +78,7 @@ class TierFile:
 
     def all_batches(self) -> Iterator[pa.RecordBatch]:
         """All rows and columns."""
-        yield from self.batches(range(self._metadata.num_row_groups), self.schema.names)
+        yield from self.batches(range(self.groups), self.schema.names)
 
     def close(self) -> None:
         self._file.close(force=True)

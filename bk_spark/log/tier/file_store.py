@@ -30,6 +30,10 @@ def _shared_store(properties: tuple[tuple[str, str], ...]) -> FileStore:
     return FileStore(dict(properties))
 
 
+class FileGoneError(CorruptionError):
+    """A file of a tier is not there: others have deleted it, perhaps because its rows are in another one."""
+
+
 class FileStore:
     """Reads and writes files by their address. Threads may share it.
 
@@ -41,13 +45,13 @@ class FileStore:
         self._systems: dict[str, fs.FileSystem] = {}
 
     def open_input(self, address: str) -> pa.NativeFile:
-        """For reading at any place. Raises CorruptionError where the file is gone."""
+        """For reading at any place. Raises FileGoneError."""
         with _asked(f"reading {address}"):
             system, path = self._at(address)
             try:
                 return system.open_input_file(path)
             except FileNotFoundError:
-                raise CorruptionError(f"file {address}", "it is gone") from None
+                raise FileGoneError(f"file {address}", "it is gone") from None
 
     @contextmanager
     def created(self, address: str) -> Iterator[pa.NativeFile]:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import pyarrow as pa
 
 from bk_spark.client.ledger.read_handle import ReadHandle
-from bk_spark.errors import NoSuchLedgerError
+from bk_spark.errors import CorruptionError, NoSuchLedgerError
 from bk_spark.log.log_store import LogStore
+from bk_spark.log.stored.tier_mark import TierMark
+from bk_spark.log.stored.tier_places import TieredPlace
 from bk_spark.log.tier.asked_rows import AskedRows
 from bk_spark.log.tier.tiered_handle import TieredHandle
 from bk_spark.rows.parts import whole_payloads
@@ -28,9 +30,19 @@ class LogLedgerOpener:
     uid: str | None
     on_bookies: Callable[[int], ReadHandle]
     """Opens a ledger of bookies. Raises NoSuchLedgerError."""
+    places: Mapping[int, TieredPlace] = field(default_factory=dict)
+    """Of ledgers that bookies need not be asked for."""
+
+    def knowing(self, mark: TierMark | None, ledger_ids: Collection[int]) -> LogLedgerOpener:
+        """With the places of those ledgers that may be gone from bookies."""
+        if self.uid is None:
+            return self
+        return replace(self, places=self.logs.reader.tier.released(self.name, self.uid, mark, ledger_ids))
 
     def __call__(self, ledger_id: int) -> ReadableLedger:
         """Raises NoSuchLedgerError where neither has it; otherwise as ``on_bookies``."""
+        if ledger_id in self.places:
+            return self._handle(self.places[ledger_id])
         try:
             return self.on_bookies(ledger_id)
         except NoSuchLedgerError:
@@ -42,7 +54,7 @@ class LogLedgerOpener:
         Entries of a ledger on bookies must be known to be confirmed.
         """
         if isinstance(ledger, TieredHandle):
-            yield from ledger.rows(first, last, asked)
+            yield from self._again_where_files_moved(ledger, lambda one: one.rows(first, last, asked))
             return
         convert, behind = asked.of_entries(), first
         try:
@@ -64,7 +76,7 @@ class LogLedgerOpener:
                 return
             except NoSuchLedgerError:
                 ledger = self.tiered(ledger.ledger_id)
-        for entries in ledger.read(behind, last):
+        for entries in self._again_where_files_moved(ledger, lambda one: one.read(behind, last)):
             yield from convert(ledger.ledger_id, entries)
 
     def tiered(self, ledger_id: int) -> TieredHandle:
@@ -75,6 +87,25 @@ class LogLedgerOpener:
         found = places.find(self.name, self.uid, [ledger_id]).get(ledger_id)
         if found is None:
             raise NoSuchLedgerError(ledger_id)
+        return self._handle(found)
+
+    def _handle(self, place: TieredPlace) -> TieredHandle:
         from bk_spark.log.tier.file_store import store_of  # and pyarrow.fs, which others need not wait for
 
-        return TieredHandle(self.name, found, store_of(places.settings(self.name, self.uid)))
+        assert self.uid is not None, "a place is one of a log's tier"
+        return TieredHandle(self.name, place, store_of(self.logs.reader.tier.known_settings(self.name, self.uid)))
+
+    def _again_where_files_moved(
+        self, ledger: TieredHandle, read: Callable[[TieredHandle], Iterator[pa.RecordBatch]]
+    ) -> Iterator[pa.RecordBatch]:
+        """A handle opens its files before it gives the first row, so a read that finds one gone has given nothing."""
+        given = 0
+        try:
+            for batch in read(ledger):
+                given += 1
+                yield batch
+        except CorruptionError:
+            now = self.tiered(ledger.ledger_id)
+            if given or now.place == ledger.place:
+                raise
+            yield from read(now)

@@ -27,7 +27,7 @@ class TieredHandle:
 
     def __init__(self, log: str, place: TieredPlace, store: FileStore) -> None:
         self._log = log
-        self._place = place
+        self.place = place
         self._store = store
 
     def __repr__(self) -> str:
@@ -35,7 +35,7 @@ class TieredHandle:
 
     @property
     def ledger_id(self) -> int:
-        return self._place.ledger.ledger_id
+        return self.place.ledger.ledger_id
 
     @property
     def is_closed(self) -> bool:
@@ -43,12 +43,12 @@ class TieredHandle:
 
     @property
     def last_add_confirmed(self) -> int:
-        return self._place.ledger.listed.last_entry_id
+        return self.place.ledger.listed.last_entry_id
 
     @property
     def length(self) -> int:
         """Payload bytes that it had on bookies."""
-        return self._place.ledger.listed.length
+        return self.place.ledger.listed.length
 
     def rows(self, first: int, last: int, asked: AskedRows) -> Iterator[pa.RecordBatch]:
         """The rows that stand in entries ``first`` to ``last``, both inclusive, in their order.
@@ -100,13 +100,13 @@ class TieredHandle:
         from bk_spark.log.tier.file_rows import TierFile  # and pyarrow.parquet, which others need not wait for
 
         wanted = [*dict.fromkeys([*columns, *PLACE])]
-        files = [TierFile(self._store, one) for one in self._place.files]
+        files = [TierFile(self._store, one) for one in self.place.files]
         try:
             if len(files) == 1 and files[0].is_in_order:
                 yield from self._streamed(files[0], first, last, wanted, asked)
             elif files:
                 yield from self._sorted(files, first, last, wanted)
-            elif self._place.ledger.listed.rows:
+            elif self.place.ledger.listed.rows:
                 raise CorruptionError(f"the tier of log '{self._log}'", f"no file has the rows of ledger {self.ledger_id}")
         finally:
             for one in files:

@@ -15,6 +15,7 @@ from bk_spark.errors import (
     MetadataConflictError,
     MetadataUnavailableError,
     NoSuchLedgerError,
+    StorageError,
 )
 from bk_spark.log.changes.jobs import WriteJob
 from bk_spark.log.changes.plan import CommitRequest
@@ -34,6 +35,7 @@ EXPECTED = (
     AddQuorumTimeoutError,
     LedgerFencedError,
     LedgerClosedError,
+    StorageError,
 )
 """What may come of a call whose connection breaks, or that others get in the way of."""
 

@@ -60,7 +60,9 @@ class Duel:
             Machine(stream.name, world, stream.body(8))
         world.weather = draw_weather(world.choices)
         if world.lake is not None:
-            world.weather = replace(world.weather, cut_uploads=world.choices.pick((0, 3, 10), "cut uploads"))
+            cut_uploads = world.choices.pick((0, 3, 10), "cut uploads")
+            late_commits = world.choices.pick((0, 5, 20), "late commits")
+            world.weather = replace(world.weather, cut_uploads=cut_uploads, late_commits=late_commits)
         world.baton.run()
         world.weather = LogWeather()
         world.note("-", "faults end")
@@ -132,7 +134,8 @@ def _others(choices: Choices) -> Cast:
 def _tiers(choices: Choices) -> Cast:
     """Catalogs are set back only where nobody deletes files of others: what is gone cannot be had again."""
     engines: Cast = [("engine", engine(12))]
-    others = choices.pick(([], engines, engines, [("restorer", restorer(2))]), "at the table")
+    restoring: Cast = [("restorer", restorer(2)), ("engine", engine(12, deletes=False))]
+    others = choices.pick(([], engines, engines, restoring[:1], restoring), "at the table")
     cast: Cast = [*_others(choices), *_leaders(choices, choices.choose(2, "leaders"), 6), *others]
     cast += [("truncator0", truncator(3))] * choices.choose(2, "truncator")
     return [("reader", batch_reader(8)), *cast, *((f"tierer{n}", tierer(6)) for n in range(choices.between(1, 2, "tierers")))]

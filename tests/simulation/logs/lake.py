@@ -36,6 +36,7 @@ class Lake:
     def __init__(self, uid: str) -> None:
         self.files: dict[str, list[Row]] = {}
         self.states = [TableState("table", uid, NO_STEP, None, ())]
+        self._snapshots = 0
         self.may_be_set_back = False
         self.kept: set[str] = set()
         """Files that a tag keeps for old versions."""
@@ -63,7 +64,12 @@ class Lake:
         return True
 
     def put(self, state: TableState) -> None:
-        self.states.append(replace(state, snapshot=len(self.states)))
+        self._snapshots += 1
+        self.restore(replace(state, snapshot=self._snapshots))
+
+    def restore(self, state: TableState) -> None:
+        """Also an old state, whose snapshot then is the newest again."""
+        self.states.append(state)
         twice = [row for row, count in Counter(self.rows()).items() if count > 1]
         require(not twice, "T1", f"in the table more than once: {twice[:3]}")
 
@@ -82,6 +88,8 @@ class SimulatedTable:
     def commit(self, base: TableState, change: TableChange) -> None:
         self.machine.turn(f"commits {change.step} to the table")
         fate, lake = self.machine.fate("the catalog"), self.machine.world.the_lake
+        if fate is Fate.ANSWERED and self.machine.befalls(self.machine.world.weather.late_commits, "late commits"):
+            fate = Fate.DELAYED
         if fate is Fate.DELAYED:
             self.machine.world.later.append(lambda: lake.apply(base, change))
         elif fate is not Fate.REQUEST_LOST:
@@ -168,13 +176,16 @@ def _content(ledger_id: int, rows: Iterable[Row]) -> LedgerContent:
 
 
 def tiered_payloads(machine: Machine, ledger_id: int) -> list[bytes] | None:
-    """All entries of a ledger, from the tier; None where no section has it, or others deleted a file before a tierer knew."""
+    """All entries of a ledger, from the tier; None where no section has it.
+
+    Raises StorageError where others deleted a file before a tierer knew.
+    """
     place = machine.logs.reader.tier.find(LOG, machine.world.uid, {ledger_id}).get(ledger_id)
     if place is None:
         return None
     machine.turn(f"reads ledger {ledger_id} from the tier")
     if any(one.path not in machine.world.the_lake.files for one in place.files):
-        return None
+        raise StorageError(f"reading ledger {ledger_id}", "others deleted a file")
     rows = sorted(row for one in place.files for row in machine.world.the_lake.files[one.path] if row[0] == ledger_id)
     is_whole = _content(ledger_id, rows) == place.ledger.content
     require(is_whole, "T3", f"the rows of ledger {ledger_id} are not those of the tier")

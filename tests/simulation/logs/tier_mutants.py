@@ -54,7 +54,7 @@ def compaction_takes_tiered_ledgers() -> AbstractContextManager[object]:
 
 
 def the_log_is_told_before_the_table_has_it() -> AbstractContextManager[object]:
-    return patch.object(Tierer, "_landed", lambda self, work, attempt: (_as_if(self._look(), attempt), attempt))
+    return patch.object(Tierer, "_landed", lambda self, work, attempt: (_as_if(self._look(work.mark), attempt), attempt))
 
 
 def whoever_finds_the_step_takes_it_for_its_own_attempt() -> AbstractContextManager[object]:
@@ -108,6 +108,10 @@ def the_first_ledger_that_stays_is_taken_for_a_truncated_one() -> AbstractContex
     return patch.object(plan, "_first_listed", first_listed)
 
 
+def a_ledger_that_stays_is_rewritten_in_one_of_its_files_alone() -> AbstractContextManager[object]:
+    return patch.object(plan, "_moved", lambda files: set())
+
+
 def _as_if(state: TableState, attempt: StepAttempt) -> TableState:
     """The table, if it had the attempt's files."""
     added = tuple(TableFile(one.path, one.size, has_log_rows=True, has_other_rows=False) for one in attempt.files)
@@ -133,6 +137,7 @@ TIER_MUTANTS = (
     TierMutant(truncated_rows_stay_in_the_table, ("T2",), 600, 2),
     TierMutant(old_versions_lose_the_files_of_what_left_the_table, ("L5", "L6", "T3"), 600, 173),
     TierMutant(ledgers_are_deleted_before_the_log_says_so, ("L6",), 600, 0),
+    TierMutant(a_ledger_that_stays_is_rewritten_in_one_of_its_files_alone, ("T1", "T2", "T3", "T5", "L0", "L6"), 600, 0),
     TierMutant(the_first_ledger_that_stays_is_taken_for_a_truncated_one, ("T2", "L6"), 600, 157),
 )
 

@@ -49,8 +49,8 @@ def tierer(rounds: int) -> Callable[[Machine], None]:
     return body
 
 
-def engine(rounds: int) -> Callable[[Machine], None]:
-    """Another engine's maintenance: joins files of the table, cuts them anew, and deletes the old ones."""
+def engine(rounds: int, *, deletes: bool = True) -> Callable[[Machine], None]:
+    """Another engine's maintenance: joins files of the table, cuts them anew, and ``deletes`` the old ones now and then."""
 
     def body(machine: Machine) -> None:
         world, lake = machine.world, machine.world.the_lake
@@ -72,7 +72,7 @@ def engine(rounds: int) -> Callable[[Machine], None]:
             added = (TableFile(path, len(part), has_log_rows=True, has_other_rows=False) for path, part in parts.items())
             lake.put(replace(base, files=(*stay, *added)))
             world.marks["joined files"] += 1
-            if world.choices.choose(2, "expires"):
+            if deletes and world.choices.choose(2, "expires"):
                 for one in joined:
                     if one.path not in lake.kept:
                         del lake.files[one.path]
@@ -95,7 +95,7 @@ def restorer(rounds: int) -> Callable[[Machine], None]:
 def set_back(machine: Machine) -> None:
     machine.turn("sets the catalog back")
     lake = machine.world.the_lake
-    lake.put(machine.world.choices.pick(lake.states, "to which state"))
+    lake.restore(machine.world.choices.pick(lake.states, "to which state"))
     machine.world.marks["catalogs set back"] += 1
 
 

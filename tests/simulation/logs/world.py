@@ -43,6 +43,7 @@ class LogWeather:
     timeouts: int = 0
     """Turns in a thousand after which an append finds no quorum in time."""
     cut_uploads: int = 0
+    late_commits: int = 0
     """Of files of a tier."""
     slow_ms: int = 1
     """How often slow bookies get, or say, something."""

@@ -1,0 +1,54 @@
+"""Spark reads a log over bookies and its tier: batches, streams, conditions, versions, metadata. Ref: DESIGN.md, "Lake"."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bk_spark import BookKeeper, Tier
+from tests.spark.conftest import Logs
+
+
+@pytest.fixture
+def tiered(logs: Logs, bookkeeper: BookKeeper, log: str, tmp_path: Path) -> str:
+    """Three commits whose ledgers have left the bookies, and one whose ledgers have not."""
+    for start in (0, 1000, 2000):
+        logs.write(logs.spark.range(start, start + 1000).selectExpr("id", "cast(id AS string) AS name", "id % 7 AS day"), log)
+    bookkeeper.open_log(log).set_tier(Tier(f"file://{tmp_path}/lake", "shop.numbers", keep_on_bookies_s=0))
+    assert bookkeeper.tier_log(log).released.rows == 3000
+    logs.write(logs.spark.range(3000, 4000).selectExpr("id", "cast(id AS string) AS name", "id % 7 AS day"), log)
+    return log
+
+
+def ids(rows: list) -> list[int]:
+    return [row.id for row in rows]
+
+
+def test_a_batch_reads_both_places_in_the_logs_order(logs: Logs, tiered: str) -> None:
+    assert ids(logs.read(tiered).collect()) == list(range(4000))
+    assert ids(logs.read(tiered, versionAsOf=2).collect()) == list(range(2000))
+    found = logs.read(tiered, where="id >= 1998 AND day = 5").collect()
+    assert ids(found) == [n for n in range(1998, 4000) if n % 7 == 5]
+    assert logs.read(tiered).selectExpr("name").where("id = 1500").collect() == [("1500",)]
+
+
+def test_rows_tell_the_same_places_and_versions_as_before(logs: Logs, tiered: str) -> None:
+    frame = logs.read(tiered, includeMetadata=True)
+    counted = frame.groupBy("_version").count().sort("_version").collect()
+    assert [(row[0], row[1]) for row in counted] == [(version, 1000) for version in (1, 2, 3, 4)]
+    assert frame.where("_entry_id IS NULL OR _ledger_id IS NULL OR _commit_timestamp IS NULL").count() == 0
+
+
+def test_a_stream_goes_from_the_tier_on_into_ledgers_with_each_row_once(logs: Logs, tiered: str, tmp_path: Path) -> None:
+    reader = logs.spark.readStream.format("bookkeeper").option("metadata", logs.uri)
+    frame = reader.option("startingOffsets", "earliest").option("maxRowsPerTrigger", 700).load(tiered)
+    for _ in range(2):  # the second run finds nothing more
+        query = (
+            frame.writeStream.format("parquet")
+            .option("checkpointLocation", str(tmp_path / "checkpoint"))
+            .trigger(availableNow=True)
+            .start(str(tmp_path / "out"))
+        )
+        query.awaitTermination()
+    assert sorted(ids(logs.spark.read.parquet(str(tmp_path / "out")).collect())) == list(range(4000))
