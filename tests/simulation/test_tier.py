@@ -9,14 +9,14 @@ import pytest
 
 from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError, StorageError
 from bk_spark.lake.begin import begin_tier
-from bk_spark.lake.ports import TableChange, TableState
+from bk_spark.lake.ports import TableChange, TableFile, TableState
 from bk_spark.log.changes.plan import CommitRequest
 from bk_spark.log.cleanup.vacuum import LogVacuum
 from bk_spark.log.stored.tier_mark import StepName
 from bk_spark.log.stored.values import CommitKind, Retention
 from tests.simulation.engines.choices import SeededChoices
 from tests.simulation.logs.clients import write_ledger
-from tests.simulation.logs.lake import Lake, SimulatedFiles, SimulatedTable
+from tests.simulation.logs.lake import Lake, Row, SimulatedFiles, SimulatedTable
 from tests.simulation.logs.ledgers import ZNODES
 from tests.simulation.logs.tierers import give_lake, tierer_of
 from tests.simulation.logs.world import DAY_MS, LOG, DuelWorld, Machine
@@ -255,5 +255,48 @@ def test_a_file_with_rows_of_others_too_is_never_removed() -> None:
         append(machine, b"new", CommitKind.OVERWRITE)
         with pytest.raises(ConfigError, match="has rows of the log that are to be removed, and others"):
             tierer_of(machine).run(len)
+
+    alone(body)
+
+
+def _others_write(lake: Lake, *parts: list[Row]) -> None:
+    """In the place of all files of the table."""
+    paths = {f"others/{number}": part for number, part in enumerate(parts)}
+    lake.files |= paths
+    files = tuple(TableFile(path, len(part), has_log_rows=True, has_other_rows=False) for path, part in paths.items())
+    lake.put(replace(lake.newest, files=files))
+
+
+def test_a_ledger_that_others_split_over_two_files_goes_into_new_ones_whole() -> None:
+    def body(machine: Machine) -> None:
+        job = machine.logs.jobs.begin(LOG)
+        long = write_ledger(machine, job, [b"long 0", b"long 1"])
+        machine.logs.commit_or_abort(job, CommitRequest(CommitKind.APPEND, (long,)))
+        append(machine, b"last")
+        tierer_of(machine).run(len)
+        lake = machine.world.the_lake
+        rows = lake.rows()
+        _others_write(lake, rows[:4], rows[4:])
+        machine.logs.truncate(LOG, machine.world.uid, listed(machine)[2])
+        tierer_of(machine).run(len)
+        assert payloads(lake) == [b"row 2", b"long 0", b"long 1", b"last"]
+        assert not [one for one in lake.newest.files if one.path.startswith("others/")]
+
+    alone(body)
+
+
+def test_rows_of_no_section_leave_a_file_that_others_wrote_while_the_table_was_set_back() -> None:
+    def body(machine: Machine) -> None:
+        lake = machine.world.the_lake
+        tierer_of(machine).run(len)
+        before = lake.newest
+        machine.logs.truncate(LOG, machine.world.uid, listed(machine)[1])
+        tierer_of(machine).run(len)
+        lake.restore(before)
+        _others_write(lake, lake.rows())
+        for path in [one for one in lake.files if not one.startswith("others/")]:
+            del lake.files[path]
+        tierer_of(machine).run(len)
+        assert payloads(lake) == [b"row 1", b"row 2"]
 
     alone(body)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from bk_spark.errors import CorruptionError
+from bk_spark.errors import CorruptionError, StorageError
 from bk_spark.log.stored.tier_columns import ENTRY, LEDGER, PLACE
 from bk_spark.log.stored.tier_records import DataFile
 from bk_spark.log.tier.asked_rows import AskedRows
@@ -27,7 +27,10 @@ BATCH_ROWS = 65_536
 
 
 class TierFile:
-    """One file, opened. One thread uses it at a time. Raises CorruptionError where it is gone, or is no such file."""
+    """One file, opened. One thread uses it at a time.
+
+    Raises CorruptionError where the file is gone, or is no such file; StorageError where its store does not answer.
+    """
 
     def __init__(self, store: FileStore, file: DataFile) -> None:
         self.what = f"file {file.path} of a tier"
@@ -121,5 +124,7 @@ class TierFile:
     def _understood(self) -> Iterator[None]:
         try:
             yield
+        except OSError as problem:
+            raise StorageError(f"reading {self.what}", str(problem)) from problem
         except (pa.ArrowException, EOFError) as problem:
             raise CorruptionError(self.what, f"it is no such Parquet file ({problem})") from None

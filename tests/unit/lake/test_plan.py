@@ -5,7 +5,7 @@ from __future__ import annotations
 from bk_spark.lake.plan import FilePlan, boundary_after, change_to, in_table, plan_step, section_after
 from bk_spark.lake.ports import Rewrite, TableFile, TableState
 from bk_spark.log.stored.tier_mark import NO_STEP, StepName, TierMark
-from bk_spark.log.stored.tier_records import DataFile, StepAttempt, TieredLedger, TierSection, TierStep
+from bk_spark.log.stored.tier_records import NOT_NAMED, DataFile, StepAttempt, TieredLedger, TierSection, TierStep
 from bk_spark.log.stored.values import CommittedLedger
 
 LEDGERS = [CommittedLedger(one, 9, 100, 10) for one in range(1, 10)]
@@ -103,3 +103,18 @@ def test_a_file_that_gets_more_rows_of_a_section_is_named_once() -> None:
 def test_the_files_after_a_step_are_those_that_stay_and_those_of_the_attempt() -> None:
     files = FilePlan((file("b", 3),), ())
     assert files.after(StepAttempt("x", (), (file("n", 6),))) == (file("b", 3), file("n", 6))
+
+
+def test_a_ledger_in_two_files_is_rewritten_in_both_and_so_are_its_neighbours_there() -> None:
+    sections = (section(file("a", 1), file("j", 2, 3)), section(file("k", 3, 4), file("l", 5)))
+    plan_ = FilePlan.of(MARK, sections, TierStep(StepName(3, "s3", ""), (), 0, 2))
+    assert plan_.rewrites == (Rewrite(file("j", 2, 3), (3,)), Rewrite(file("k", 3, 4), (3, 4)))
+    assert plan_.stay == (file("l", 5),)
+
+
+def test_a_file_that_may_have_rows_of_no_section_is_rewritten_with_those_that_are_named() -> None:
+    sections = (section(file("a", 1, 2), file("b", 3)), TierSection((), (file("j", 4, NOT_NAMED),)))
+    step = TierStep(StepName(3, "s3", ""), (), 0, 0)
+    ledgers = TierSection(tuple(TieredLedger(LEDGERS[one - 1], f"d{one}") for one in (4,)), sections[1].files)
+    found = FilePlan.of(MARK, (sections[0], ledgers), step)
+    assert found == FilePlan((file("a", 1, 2), file("b", 3)), (Rewrite(file("j", 4, NOT_NAMED), (4,)),))
