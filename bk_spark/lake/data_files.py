@@ -51,7 +51,10 @@ class DataFiles:
         files: list[DataFile] = []
         columns = self._identified(self._source.columns(step.schema_id)) if step.add else None
         for group in groups(step.add):
-            with self._created(folder, len(files), columns, [one.ledger_id for one in group], files) as out:
+            if group[0].length > FILE_BYTES:
+                content[group[0].ledger_id] = self._copied_alone(folder, group[0], step.schema_id, columns, files)
+                continue
+            with self._created(folder, columns, [one.ledger_id for one in group], files) as out:
                 for ledger in group:
                     content[ledger.ledger_id] = self._copied(ledger, step.schema_id, out)
         for rewrite in rewrites:
@@ -87,12 +90,26 @@ class DataFiles:
             out.add(rows)
         return digest.content()
 
+    def _copied_alone(
+        self, folder: str, ledger: CommittedLedger, schema_id: int | None, columns: pa.Schema | None, files: list[DataFile]
+    ) -> LedgerContent:
+        """To files that have rows of nothing else. No entry is in two of them."""
+        digest, every = LedgerDigest(), self._source.rows(ledger, schema_id)
+        rows = next(every, None)
+        while rows is not None:
+            with self._created(folder, columns, (ledger.ledger_id,), files) as out:
+                while rows is not None and out.written < FILE_BYTES:
+                    digest.add(_without_ledger(rows))
+                    out.add(rows)
+                    rows = next(every, None)
+        return digest.content()
+
     def _rewrite(self, folder: str, rewrite: Rewrite, files: list[DataFile]) -> None:
         """The rows of the ledgers that stay, in their order, with the columns that they have."""
         source = TierFile(self._store, rewrite.file)
         stay = pa.array(rewrite.stay, pa.int64())
         try:
-            with self._created(folder, len(files), source.schema.remove_metadata(), rewrite.stay, files) as out:
+            with self._created(folder, source.schema.remove_metadata(), rewrite.stay, files) as out:
                 for batch in source.all_batches():
                     out.add(batch.filter(pc.is_in(batch.column(LEDGER), stay)))
         finally:
@@ -100,10 +117,10 @@ class DataFiles:
 
     @contextmanager
     def _created(
-        self, folder: str, number: int, columns: pa.Schema | None, ledgers: Sequence[int], files: list[DataFile]
+        self, folder: str, columns: pa.Schema | None, ledgers: Sequence[int], files: list[DataFile]
     ) -> Iterator[_FileWriter]:
         assert columns is not None, "who writes rows knows their columns"
-        path = f"{self._folder}/{folder}/{number:05}.parquet"
+        path = f"{self._folder}/{folder}/{len(files):05}.parquet"
         with self._store.created(path) as sink, _FileWriter(sink, columns) as writer:
             yield writer
         size = self._store.size(path)
@@ -134,6 +151,7 @@ class _FileWriter:
 
     def __init__(self, sink: pa.NativeFile, columns: pa.Schema) -> None:
         self._columns = columns
+        self._sink = sink
         self._writer = pq.ParquetWriter(
             sink, columns.with_metadata({IN_ORDER: b"log"}), compression="zstd", write_page_index=True
         )
@@ -147,6 +165,11 @@ class _FileWriter:
         if kind is None:
             self._flush()
         self._writer.close()
+
+    @property
+    def written(self) -> int:
+        """Bytes of the file so far, without the row group that is not full yet."""
+        return int(self._sink.tell())
 
     def add(self, rows: pa.RecordBatch) -> None:
         """Rows in the columns of the file, by place."""
@@ -212,7 +235,7 @@ class _ReadBack:
 
 
 def groups(ledgers: Sequence[CommittedLedger]) -> list[list[CommittedLedger]]:
-    """The ledgers of each file, in order. One of more than a file's bytes is alone in its own."""
+    """The ledgers of each file, in order. One of more than a file's bytes is alone, in one or several."""
     found: list[list[CommittedLedger]] = []
     nbytes = 0
     for one in ledgers:

@@ -22,6 +22,8 @@ from bk_spark.rows.statistics import ColumnStatistics, key_of, kind_of
 IN_ORDER = b"bk-spark.order"
 """In the metadata of a file: its rows are in the log's order. Whoever else writes a file does not say so."""
 
+MAX_ENTRY = 2**63 - 1
+
 BATCH_ROWS = 65_536
 """Of a row group in memory at a time."""
 
@@ -57,6 +59,15 @@ class TierFile:
     def groups_of(self, ledger_id: int, first: int, last: int) -> list[int]:
         """The row groups that may have rows of these entries, in the order of the file."""
         return [group for group in range(self.groups) if self._may_have(group, ledger_id, first, last)]
+
+    def entries_of(self, ledger_id: int) -> tuple[int, int] | None:
+        """The first and the last entry that it has rows of, inclusive; None unless the ledger is alone in its row groups."""
+        groups = [group for group in range(self.groups) if self._may_have(group, ledger_id, 0, MAX_ENTRY)]
+        found = [self._bounds(group, ENTRY) for group in groups if self._bounds(group, LEDGER) == (ledger_id, ledger_id)]
+        known = [one for one in found if one is not None]
+        if not groups or len(known) < len(groups):
+            return None
+        return min(first for first, _ in known), max(last for _, last in known)
 
     def matching(self, groups: Sequence[int], asked: AskedRows) -> list[int]:
         """Those of the row groups in which a row can match the reader's condition."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -102,11 +103,12 @@ class TieredHandle:
         wanted = [*dict.fromkeys([*columns, *PLACE])]
         files = [TierFile(self._store, one) for one in self.place.files]
         try:
-            if len(files) == 1 and files[0].is_in_order:
-                yield from self._streamed(files[0], first, last, wanted, asked)
-            elif files:
+            in_order = _in_order(files, self.ledger_id)
+            for file in in_order or ():
+                yield from self._streamed(file, first, last, wanted, asked)
+            if files and in_order is None:
                 yield from self._sorted(files, first, last, wanted)
-            elif self.place.ledger.listed.rows:
+            if not files and self.place.ledger.listed.rows:
                 raise CorruptionError(f"the tier of log '{self._log}'", f"no file has the rows of ledger {self.ledger_id}")
         finally:
             for one in files:
@@ -137,3 +139,15 @@ class TieredHandle:
         places = order_of(rows)
         for batch in (rows if places is None else rows.take(pa.array(places))).to_batches():
             yield batch, files[0].what
+
+
+def _in_order(files: list[TierFile], ledger_id: int) -> list[TierFile] | None:
+    """The files of a ledger one after the other; None unless their rows are in the log's order then."""
+    if not all(one.is_in_order for one in files):
+        return None
+    if len(files) < 2:
+        return files
+    spans = sorted(((one.entries_of(ledger_id), one) for one in files), key=lambda pair: pair[0] or (0, 0))
+    known = [span for span, _ in spans if span is not None]
+    is_apart = all(one[1] < other[0] for one, other in itertools.pairwise(known))
+    return [one for _, one in spans] if len(known) == len(files) and is_apart else None

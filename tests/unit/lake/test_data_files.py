@@ -14,10 +14,13 @@ from bk_spark.lake import data_files
 from bk_spark.lake.data_files import DataFiles, groups
 from bk_spark.lake.ports import Rewrite
 from bk_spark.log.stored.tier_mark import StepName
-from bk_spark.log.stored.tier_records import DataFile, TierStep
+from bk_spark.log.stored.tier_places import TieredPlace
+from bk_spark.log.stored.tier_records import DataFile, TieredLedger, TierStep
 from bk_spark.log.stored.values import CommittedLedger
+from bk_spark.log.tier.asked_rows import AskedRows
 from bk_spark.log.tier.file_rows import TierFile
 from bk_spark.log.tier.file_store import FileStore
+from bk_spark.log.tier.tiered_handle import TieredHandle
 
 COLUMNS = pa.schema([("v", pa.string()), *((name, pa.int64()) for name in ("_ledger_id", "_entry_id", "_row"))])
 LEDGERS = tuple(CommittedLedger(one, 3, 100, 8) for one in (5, 3, 9))
@@ -67,6 +70,20 @@ def test_ledgers_fill_files_up_to_a_size_and_a_large_one_has_its_own(monkeypatch
     sizes = [100, 100, 100, 400, 50, 200]
     found = groups([CommittedLedger(n, 3, size, 8) for n, size in enumerate(sizes)])
     assert [[one.ledger_id for one in group] for group in found] == [[0, 1], [2], [3], [4, 5]]
+
+
+def test_a_large_ledger_is_in_several_files_and_no_entry_is_in_two(files: DataFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(data_files, "FILE_BYTES", 50)
+    monkeypatch.setattr(data_files, "GROUP_ROWS", 1)
+    content, parts = files.write("1-x", step(LEDGERS[0]), ())
+    assert [table_of(one)["_entry_id"].to_pylist() for one in parts] == [[0, 0], [1, 1], [2, 2], [3, 3]]
+    assert files.read_back(reversed(parts)) == files.read_back(parts) == content
+    place = TieredPlace(TieredLedger(LEDGERS[0], content[5].digest), tuple(reversed(parts)))
+    handle, asked = TieredHandle("orders", place, FileStore({})), AskedRows(pa.schema([("v", pa.string())]))
+    read = [value for batch in handle.rows(1, 2, asked) for value in batch["v"].to_pylist()]
+    assert read == ["5 1", None, "5 2", None]
+    monkeypatch.setattr(TieredHandle, "_sorted", None)  # it would hold the whole ledger in memory
+    assert sum(batch.num_rows for batch in handle.rows(0, 3, asked)) == 8
 
 
 def test_a_rewritten_file_has_the_ledgers_that_stay_unchanged(files: DataFiles) -> None:
