@@ -254,7 +254,7 @@ class BookKeeper:
         """Delete what a log's retention no longer keeps: see ``LogVacuum``. Raises NoSuchLogError."""
         return LogVacuum(self.logs, progress).run(name)
 
-    def tier_log(self, name: str, password: bytes = b"", progress: Progress = no_progress) -> TierReport:
+    def tier_log(self, name: str, password: bytes = b"") -> TierReport:
         """Copy the rows of a log's closed ledgers to its tier, and delete ledgers that have been there for long enough.
 
         Raises ConfigError for a log without a tier, NoSuchLogError, and what ``Tiering.run`` raises.
@@ -262,8 +262,11 @@ class BookKeeper:
 
         from bk_spark.lake.tier_log import Tiering
 
-        opener = LogLedgerOpener(self.logs, name, self.logs.names.uid(name), self._log_access(password).open_ledger)
-        return Tiering(opener).run(progress)
+        return Tiering(self.log_opener(name, self.logs.names.uid(name), password)).run()
+
+    def log_opener(self, name: str, uid: str, password: bytes = b"") -> LogLedgerOpener:
+        """Opens the ledgers of a log, wherever they are."""
+        return LogLedgerOpener(self.logs, name, uid, self._log_access(password).open_ledger)
 
     def find_orphans(self, older_than_s: int = OLDER_THAN_S, progress: Progress = no_progress) -> Iterator[Orphan]:
         """What failed and interrupted writes have left of all logs, and nobody has touched for so long."""

@@ -55,7 +55,7 @@ TIER: dict[str, tuple[Callable[[str], object], str, str]] = {
     ),
     "table": (str, "NAME", "the table's namespace and name, such as shop.orders"),
     "catalog": (key_value, "KEY=VALUE", "a property of the table's catalog, as pyiceberg has it; may be given several times"),
-    "tier_after_s": (count, "N", "rows are tiered at most N seconds after their commit (at first 900)"),
+    "tier_after_s": (count, "N", "tier serve tiers rows N seconds after their commit (at first 900)"),
     "keep_on_bookies_s": (count, "N", "ledgers stay on bookies N seconds after they were tiered (at first 86400)"),
 }
 """Fields of Tier that ``log set`` changes → the type, the name of the value, and the help of their options."""

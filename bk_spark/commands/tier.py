@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import argparse
+import os
+import socket
 
 from bk_spark.bookkeeper import BookKeeper
-from bk_spark.commands.arguments import OF_A_LOG, Commands, add_password, command, group_of, log_name, password
+from bk_spark.commands.arguments import (
+    OF_A_LOG,
+    Commands,
+    add_log_option,
+    add_password,
+    command,
+    group_of,
+    log_name,
+    password,
+    positive_number,
+)
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.output import Record, print_records, readable, say
 from bk_spark.commands.program.parser import UsageError
+from bk_spark.commands.program.process import StopSignal
 from bk_spark.errors import BookKeeperError
+from bk_spark.telemetry.logging_setup import set_up_logging
+
+INTERVAL_S = 30.0
+"""Of ``tier_after_s``, 900 by default, a thirtieth; a look costs a few small reads for each log."""
 
 _COLUMNS = ["log", "tiered_ledgers", "tiered_rows", "tiered_bytes", "released_ledgers", "waiting_ledgers"]
 
@@ -24,6 +41,13 @@ def add(commands: Commands) -> None:
     run.add_argument("name", type=log_name, metavar="NAME", nargs="?", help="the log")
     run.add_argument("--all", action="store_true", help="every log that has a tier")
     add_password(run, OF_A_LOG)
+    text = "tier every log that has a tier, as its settings say, until SIGTERM; several such processes share the logs"
+    serve = command(group, "serve", text, _serve)
+    serve.add_argument("--name", metavar="NAME", help="who this is, in the metadata store (default: host name and process)")
+    text = "how often to look at all logs (default %(default)s)"
+    serve.add_argument("--interval-s", type=positive_number, default=INTERVAL_S, metavar="N", help=text)
+    add_log_option(serve)
+    add_password(serve, OF_A_LOG)
 
 
 def _run(args: argparse.Namespace) -> None:
@@ -43,6 +67,16 @@ def _run(args: argparse.Namespace) -> None:
     print_records(records, _COLUMNS, as_json=args.json)
     if failed:
         raise failed[0]
+
+
+def _serve(args: argparse.Namespace) -> None:
+    from bk_spark.lake.serve import TierServer  # with what reads and writes Parquet
+
+    set_up_logging(args.log_json)
+    until, given = StopSignal(), password(args)
+    with bookkeeper(args) as client:
+        name = args.name or f"{socket.gethostname()}:{os.getpid()}"
+        TierServer(client.logs, name, lambda log, uid: client.log_opener(log, uid, given)).serve(until, args.interval_s)
 
 
 def _tiered(client: BookKeeper) -> list[str]:

@@ -15,15 +15,16 @@ from bk_spark.errors import ConfigError
 from bk_spark.lake.begin import begin_tier, check_same_place, set_settings
 from bk_spark.lake.columns import table_columns
 from bk_spark.lake.data_files import DataFiles
+from bk_spark.lake.plan import Due
 from bk_spark.lake.row_source import RowSource
 from bk_spark.lake.tierer import Tierer
 from bk_spark.log.cleanup.store_clock import StoreTimes
+from bk_spark.log.stored.origins import origins
 from bk_spark.log.stored.tier_mark import TierMark
 from bk_spark.log.stored.tier_settings import Tier
-from bk_spark.log.stored.values import Totals
+from bk_spark.log.stored.values import CommittedLedger, Totals
 from bk_spark.log.tier.file_store import store_of
 from bk_spark.log.tier.opener import LogLedgerOpener
-from bk_spark.progress import Progress, no_progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +81,36 @@ class Tiering:
         files = DataFiles(store_of(self._settings), folder, RowSource(opener), table.identified)
         self._tierer = Tierer(self._logs, self._name, self._uid, table, files, lambda: uuid.uuid4().hex[:12])
 
-    def run(self, progress: Progress = no_progress) -> TierReport:
+    def run(self) -> TierReport:
         """Tier all closed ledgers, then release those that have been tiered for as long as the settings say.
 
         May be called again after any error. Raises as ``Tierer.run``, and ``Tierer.release``.
         """
+        return self._run(len)
+
+    def run_due(self) -> TierReport:
+        """As ``run``, where the oldest rows that are not tiered have waited for as long as the settings say."""
+        return self._run(lambda waiting: len(waiting) if waiting and self._is_due(waiting[0]) else 0)
+
+    def _run(self, due: Due) -> TierReport:
         first = self._mark().sections
-        while self._tierer.run(len):
+        while self._tierer.run(due):
             pass
         mark = self._mark()
         self._tierer.release(self._due(mark))
         released = self._mark().cleared
         waiting = self._totals(released, mark.sections).ledgers
         return TierReport(self._name, self._totals(first, mark.sections), self._totals(mark.cleared, released), waiting)
+
+    def _is_due(self, ledger: CommittedLedger) -> bool:
+        """By the metadata store's clock. A ledger whose commit has no record any more is older than old versions are kept."""
+        head = self._logs.names.head(self._name, self._uid)
+        origin = origins(self._logs.reader, head, self._uid, [ledger.ledger_id], head.version).get(ledger.ledger_id)
+        if origin is None:
+            return True
+        times = StoreTimes(self._logs.store, self._logs.znodes)
+        [(_, committed_ms)] = times.of_versions(self._paths, origin.version, origin.version)
+        return committed_ms <= times.now_ms() - 1000 * self._settings.tier_after_s
 
     def _due(self, mark: TierMark) -> int:
         """How many first sections have been tiered for so long that their ledgers may leave bookies."""

@@ -10,6 +10,7 @@
     data/<uid>/checkpoints/<n // 1000000>/<n>     the whole listing of a version, immutable; its pages are <n>/<i>
     data/<uid>/cursors/<sha256>                   how far a stream has read
     data/<uid>/tier/settings                      where the tier lies, and when rows come into it
+    data/<uid>/tier/worker                        ephemeral: who tiers the log now
     data/<uid>/tier/step                          the step under way
     data/<uid>/tier/sections/<n // 1000>/<n>      one section: where the rows of its ledgers lie
     data/<uid>/jobs/<2 hex>/<job id>              one write job: whether it committed, and as which version
@@ -96,6 +97,10 @@ class LogPaths:
     @property
     def tier_settings(self) -> str:
         return f"{self.tier}/settings"
+
+    @property
+    def tier_worker(self) -> str:
+        return f"{self.tier}/worker"
 
     @property
     def tier_step(self) -> str:

@@ -32,7 +32,7 @@ class Tier:
     """pyiceberg's properties of the catalog, and its ``name`` (``default``). Without secrets: whoever tiers or reads has them
     in its environment. Without a ``type`` or ``uri`` it is a file of SQLite, ``catalog.db`` at a ``file:`` location."""
     tier_after_s: int = 900
-    """Rows are tiered at most so many seconds after their commit."""
+    """``bk-spark tier serve`` tiers rows so many seconds after their commit."""
     keep_on_bookies_s: int = 86_400
     """Ledgers stay on bookies at least so many seconds after they were tiered."""
 

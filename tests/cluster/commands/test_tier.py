@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pyarrow as pa
+
+from bk_spark import Tier
+from tests.checkout import ROOT
+
+PATIENCE_S = 60.0
 
 
 def test_a_log_gets_a_tier_and_is_tiered_by_commands(run, fails, client, log, tmp_path: Path) -> None:
@@ -37,3 +47,55 @@ def test_a_location_that_is_none_is_refused_in_one_sentence(fails, client, log) 
     client.append_rows(log, pa.table({"id": range(3)}), create=True)
     told = fails(1, "log", "set", log, "--tier-location", "/data", "--tier-table", "shop.orders")
     assert "the location of a tier is '/data': it must be the address of a folder" in told
+
+
+def test_a_server_tiers_what_is_due_until_it_is_told_to_end(cluster, client, log, tmp_path: Path) -> None:
+    for name, after_s in ((log, 0), (f"{log}-later", 100_000)):
+        client.append_rows(name, pa.table({"id": range(10)}), create=True)
+        table = f"served.{name.replace('-', '_')}"
+        client.open_log(name).set_tier(Tier(f"file://{tmp_path}/lake", table, tier_after_s=after_s, keep_on_bookies_s=0))
+
+    def on_bookies(name: str) -> int:
+        return len(client.existing_ledgers([one.ledger_id for one in client.open_log(name).ledgers()]))
+
+    arguments = [sys.executable, "-m", "bk_spark.cli", "tier", "serve", "--interval-s", "0.2"]
+    environment = {**os.environ, "BK_SPARK_METADATA": cluster.metadata_uri}
+    with subprocess.Popen(arguments, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            deadline_s = time.monotonic() + PATIENCE_S
+            for _ in range(2):  # what comes later is tiered, too
+                while on_bookies(log) and time.monotonic() < deadline_s:
+                    time.sleep(0.1)
+                assert on_bookies(log) == 0
+                client.append_rows(log, pa.table({"id": range(10)}))
+        finally:
+            server.send_signal(signal.SIGTERM)
+            told = server.communicate(timeout=PATIENCE_S)[1]
+        assert server.returncode == 0, told
+    assert f"log '{log}': 10 rows of 1 ledgers were tiered, 1 ledgers left the bookies" in told
+    assert on_bookies(f"{log}-later") == 1
+
+
+def test_a_log_that_somebody_else_tiers_is_left_to_them(client, log, tmp_path: Path) -> None:
+    from bk_spark.lake.serve import TierServer
+
+    class Rounds:
+        """Two looks."""
+
+        left = 6
+
+        def wait(self, timeout: float | None = None) -> bool:
+            self.left -= 1
+            return self.left < 0
+
+    client.append_rows(log, pa.table({"id": range(10)}), create=True)
+    opened = client.open_log(log)
+    opened.set_tier(Tier(f"file://{tmp_path}/lake", f"served.{log.replace('-', '_')}", tier_after_s=0, keep_on_bookies_s=0))
+    worker = client.logs.names.paths(opened.uid).tier_worker
+    client.metadata_store.create(worker, b"another", ephemeral=True)
+    server = TierServer(client.logs, "me", lambda name, uid: client.log_opener(name, uid))
+    server.serve(Rounds(), 0.0)
+    assert client.existing_ledgers([one.ledger_id for one in opened.ledgers()])
+    client.metadata_store.delete(worker, 0)
+    server.serve(Rounds(), 0.0)
+    assert not client.existing_ledgers([one.ledger_id for one in opened.ledgers()])

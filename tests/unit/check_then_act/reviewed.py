@@ -25,6 +25,10 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "client/ledger/ledger_store.py:LedgerStore._create": {"any version": f"the znode that issued the id: {OWN_NAME}"},
     "client/ledger/ledger_store.py:LedgerStore.new_id": {"call": f"the znode that issued the id: {OWN_NAME}"},
+    # tiers
+    "lake/serve.py:TierServer._working_on": {
+        "any version": "a sign of who works on a log: whoever takes another's away has the same work done twice, which is safe",
+    },
     # logs
     "log/changes/delete.py:LogDeleter._remove": {"call, 2 times": f"a log that is being deleted stays so: {FINAL}"},
     "log/changes/delete.py:LogDeleter._remove_head": {"any version, 2 times": f"a log that is being deleted stays so: {FINAL}"},

@@ -38,6 +38,7 @@ PROMISED = {
     "log compact": "test_the_command_compacts_a_log_with_spark_and_says_what_it_did",
     "log vacuum": "test_vacuum_takes_one_log_or_all",
     "tier run": "test_a_log_gets_a_tier_and_is_tiered_by_commands",
+    "tier serve": "test_a_server_tiers_what_is_due_until_it_is_told_to_end",
     "log recover": "test_recover_closes_what_a_writer_left_open",
     "log delete": "test_log_delete_deletes_it_with_its_ledgers",
     "bookie limbo": "test_the_limbo_of_a_bookie_is_shown_and_ended_by_command",
