@@ -52,3 +52,14 @@ def test_a_stream_goes_from_the_tier_on_into_ledgers_with_each_row_once(logs: Lo
         )
         query.awaitTermination()
     assert sorted(ids(logs.spark.read.parquet(str(tmp_path / "out")).collect())) == list(range(4000))
+
+
+def test_an_overwrite_takes_the_old_rows_out_of_the_table_and_their_version_stays(
+    logs: Logs, bookkeeper: BookKeeper, tiered: str
+) -> None:
+    new = logs.spark.range(50).selectExpr("id + 9000 AS id", "cast(id AS string) AS name", "id % 7 AS day")
+    logs.write(new, tiered, mode="overwrite")
+    report = bookkeeper.tier_log(tiered)
+    assert (report.tiered.rows, report.released.rows) == (50, 50)
+    assert sorted(ids(logs.read(tiered).collect())) == list(range(9000, 9050))
+    assert ids(logs.read(tiered, versionAsOf=3).collect()) == list(range(3000))

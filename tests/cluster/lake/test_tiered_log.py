@@ -13,7 +13,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from bk_spark import ConfigError, CorruptionError, LogPosition, NoSuchLedgerError, StorageError, aio
+from bk_spark import ConfigError, CorruptionError, LogPosition, NoSuchLedgerError, NoSuchLogError, Retention, StorageError, aio
 from tests.cluster.lake.conftest import TieredLog
 
 Reads = Callable[[TieredLog], pa.Table]
@@ -123,6 +123,30 @@ def test_the_table_follows_appends_wider_types_new_columns_truncation_and_overwr
     assert tiered.in_table().num_rows == 1005
     assert tiered.in_table().to_pylist() == tiered.log.read_rows().read_all().to_pylist()
     assert tiered.log.read_rows(version=3).read_all().num_rows == 1500  # files of old versions stay
+
+
+def test_a_deleted_log_leaves_its_table_to_nobody(tiered: TieredLog) -> None:
+    filled(tiered)
+    moved(tiered)
+    tiered.log.delete()
+    assert tiered.in_table().num_rows == 1500
+    again = tiered.client.open_log(tiered.log.name, create=True)
+    with pytest.raises(ConfigError, match="it is not this log's"):
+        again.set_tier(tiered.tier)
+    with pytest.raises(NoSuchLogError):
+        tiered.log.read_rows()
+    assert again.snapshot().version == 0
+
+
+def test_a_vacuum_deletes_nothing_that_a_tiered_version_needs(tiered: TieredLog) -> None:
+    before = filled(tiered)
+    moved(tiered)
+    tiered.log.set_retention(Retention(version_retention_s=0))
+    tiered.log.append_rows(rows(1500, 10))
+    tiered.client.vacuum_log(tiered.log.name)
+    assert tiered.log.read_rows().read_all().equals(pa.concat_tables([before, rows(1500, 10)]))
+    tiered.run()
+    assert tiered.in_table().num_rows == 1510
 
 
 def test_entries_are_tiered_with_their_payloads(tiered: TieredLog) -> None:
