@@ -175,14 +175,24 @@ class AsyncLog:
 
     async def _rows_of(self, reader: RowReader, stretch: Stretch) -> AsyncGenerator[pa.RecordBatch, None]:
         ledger = await self._calls.in_thread(lambda: reader.handle(stretch.ledger_id))
-        if isinstance(ledger, TieredHandle):
-            rows = made_in_threads(self._calls, lambda: reader.rows_of(stretch))
-        else:
+        given = 0
+        if not isinstance(ledger, TieredHandle):
             make = partial(reader.query.rows_of, stretch.ledger_id)
             rows = made_of_payloads(self._calls, ledger, stretch.first_entry_id, stretch.last_entry_id, make)
-        async with aclosing(rows) as batches:
+            try:
+                async with aclosing(rows) as batches:
+                    async for batch in batches:
+                        yield batch
+                        given += batch.num_rows
+                return
+            except NoSuchLedgerError:  # it left bookies meanwhile: its rows are the same in the tier
+                pass
+        async with aclosing(made_in_threads(self._calls, lambda: reader.rows_of_tiered(stretch))) as batches:
             async for batch in batches:
-                yield batch
+                left_out = min(given, batch.num_rows)
+                given -= left_out
+                if left_out < batch.num_rows:
+                    yield batch.slice(left_out)
 
     def tail_rows(
         self,

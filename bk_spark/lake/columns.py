@@ -16,6 +16,9 @@ Ref: the Iceberg specification, "Schemas and Data Types"; DESIGN.md, "Lake".
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+
 import pyarrow as pa
 import pyarrow.types as of
 
@@ -39,13 +42,30 @@ _SAME = (
 )
 
 
+class UnfitColumnError(ConfigError):
+    """A column that the table can never hold."""
+
+
 def table_columns(log: str, stored: pa.Schema) -> pa.Schema:
     """The columns of a table for rows of a log with the schema ``stored``. Raises ConfigError for what it cannot hold."""
     taken = next((name for name in stored.names if name in PLACE or not name), None)
     if taken is not None:
-        raise ConfigError(f"a column of log '{log}'", taken, "a tier's table cannot have a column of this name: rename it")
+        raise UnfitColumnError(f"a column of log '{log}'", taken, "a tier's table cannot have a column of this name: rename it")
+    names = Counter(name for one in stored for name in _full_names(one, ""))
+    twice = next((name for name, count in names.items() if count > 1), None)
+    if twice is not None:
+        remedy = "Iceberg cannot tell a column with a dot from a field inside of another one: rename one of them"
+        raise UnfitColumnError(f"a column of log '{log}'", twice, remedy)
     fields = [pa.field(one.name, _kind(one.type, one.name)) for one in stored if not of.is_null(one.type)]
     return pa.schema([*fields, *(pa.field(name, pa.int64()) for name in PLACE)])
+
+
+def _full_names(field: pa.Field, place: str) -> Iterator[str]:
+    name = f"{place}{field.name}"
+    yield name
+    if of.is_struct(field.type):
+        for inner in field.type:
+            yield from _full_names(inner, f"{name}.")
 
 
 def _kind(kind: pa.DataType, column: str) -> pa.DataType:
@@ -64,4 +84,6 @@ def _kind(kind: pa.DataType, column: str) -> pa.DataType:
     if of.is_struct(kind) and kind.num_fields and all(field.nullable for field in kind):
         return pa.struct([pa.field(field.name, _kind(field.type, f"{column}.{field.name}")) for field in kind])
     state = State(f"of a type that Iceberg does not have ({str(kind)[:80]})")
-    raise ConfigError(f"column '{column}'", state, "a log with it cannot have a tier: cast it, or overwrite the log without it")
+    raise UnfitColumnError(
+        f"column '{column}'", state, "a log with it cannot have a tier: cast it, or overwrite the log without it"
+    )

@@ -204,6 +204,10 @@ class _ReadBack:
         for ledger_id, rows in self._of_ledgers(batch):
             if ledger_id in self.unordered:
                 continue
+            if rows.column(ENTRY).null_count or rows.column(ROW).null_count:
+                raise CorruptionError(
+                    f"ledger {ledger_id} in a file of a tier", "it has rows without a place: somebody changed them"
+                )
             entries, numbers = rows.column(ENTRY).to_numpy(), rows.column(ROW).to_numpy()
             first, last = (int(entries[0]), int(numbers[0])), (int(entries[-1]), int(numbers[-1]))
             if first <= self._behind.get(ledger_id, (-1, -1)) or not _is_ascending(entries, numbers):

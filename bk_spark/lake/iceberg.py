@@ -17,16 +17,19 @@ import pyarrow.parquet as pq
 import pyarrow.types as of
 
 from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError, State, StorageError
+from bk_spark.lake.columns import UnfitColumnError
 from bk_spark.lake.ports import TableChange, TableFile, TableState
 from bk_spark.log.stored.tier_columns import LEDGER, PLACE
 from bk_spark.log.stored.tier_mark import NO_STEP, StepName
 from bk_spark.log.stored.tier_settings import Tier
+from bk_spark.log.tier.file_rows import normal_type
 
 try:
     from pyiceberg.catalog import Catalog, load_catalog
     from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
     from pyiceberg.io.pyarrow import parquet_file_to_data_file
     from pyiceberg.manifest import DataFile as IcebergFile
+    from pyiceberg.manifest import FileFormat
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table, Transaction
     from pyiceberg.table.update import (
@@ -94,9 +97,9 @@ class IcebergTable:
         with self._asked("reading"):
             self._newest = table = self._catalog.load_table(self._tier.table)
             snapshot = _snapshot_of(table)
-            ledger = table.schema().find_field(LEDGER).field_id
+            ledger = self._ledger_column(table)
             files = [] if snapshot is None else [(task.file, task.delete_files) for task in table.scan().plan_files()]
-        state = tuple(_table_file(file, ledger) for file, _ in files)
+            state = tuple(self._table_file(table, file, ledger) for file, _ in files)
         deleted = next((one.path for one, (_, deletes) in zip(state, files, strict=True) if deletes and one.has_log_rows), None)
         if deleted is not None:
             problem = f"somebody deleted rows of {deleted} by a delete file: roll the table back to the snapshot before"
@@ -123,6 +126,12 @@ class IcebergTable:
             required = (*_requirements(table), AssertRefSnapshotId.model_validate({"ref": _MAIN, "snapshot-id": base.snapshot}))
             self._catalog.commit_table(table, required, _updates(staged))
 
+    def unfit(self, paths: Iterable[str]) -> list[str]:
+        """See ``TierTable``."""
+        with self._asked("reading"):
+            table = self._catalog.load_table(self._tier.table)
+            return [path for path in paths if not _fits(table, path)]
+
     def identified(self, columns: pa.Schema) -> pa.Schema:
         """The columns with the ids that the table gives them. The table gets those that it lacks, and wider types."""
         for _ in range(_TRIES):
@@ -130,12 +139,42 @@ class IcebergTable:
                 table = self._catalog.load_table(self._tier.table)
             with suppress(_NarrowerError):
                 return _with_ids(columns, table.schema())
+            self._check_none_was_dropped(columns, table)
             with suppress(StorageError), self._asked("adding columns to"):
                 staged = table.transaction()
                 with staged.update_schema() as update:
                     update.union_by_name(columns)
                 self._catalog.commit_table(table, _requirements(table), _updates(staged))
         raise StorageError(f"adding columns to table {self._tier.table}", f"{_TRIES} tries were refused, or met other changes")
+
+    def _check_none_was_dropped(self, columns: pa.Schema, table: Table) -> None:
+        """A column that is added again gets another id, and the rows from before would be null in it."""
+        now = set(table.schema().column_names)
+        before = {name for schema in table.metadata.schemas for name in (field.name for field in schema.fields)} - now
+        dropped = next((name for name in columns.names if name in before), None)
+        if dropped is not None:
+            remedy = "somebody dropped or renamed it: roll the table's schema back to the one before"
+            raise UnfitColumnError(f"column '{dropped}' of a tier's table", State("missing"), remedy)
+
+    def _ledger_column(self, table: Table) -> int:
+        lacking = [name for name in PLACE if name not in table.schema().column_names]
+        if table.properties.get(_LOG) is None or lacking:
+            problem = f"it has no column {lacking[0]}" if lacking else "it is no log's"
+            raise ConfigError(
+                "the table of a tier", self._tier.table, f"{problem}: a table has the rows of one log, give another"
+            )
+        return table.schema().find_field(LEDGER).field_id
+
+    def _table_file(self, table: Table, file: IcebergFile, ledger: int) -> TableFile:
+        """Without counts of its ``_ledger_id`` a file may have rows of either kind, unless it has no such column."""
+        has_log_rows = has_other_rows = True
+        nulls = (file.null_value_counts or {}).get(ledger)
+        if nulls is not None:
+            has_log_rows, has_other_rows = nulls < file.record_count, nulls > 0
+        elif file.file_format == FileFormat.PARQUET:
+            with table.io.new_input(file.file_path).open() as opened:
+                has_log_rows = LEDGER in pq.read_schema(opened).names
+        return TableFile(file.file_path, file.file_size_in_bytes, has_log_rows, has_other_rows)
 
     def _opened(self) -> Catalog:
         given = dict(self._tier.catalog)
@@ -168,16 +207,14 @@ class IcebergTable:
 
     def _fitting(self, table: Table, path: str) -> IcebergFile:
         """As the table is to list it. Raises CorruptionError where its columns are not the table's."""
-        with table.io.new_input(path).open() as opened:
-            columns = pq.read_schema(opened).remove_metadata()
-        try:
-            fits = _ids(_with_ids(columns, table.schema())) == _ids(columns)
-        except _NarrowerError:
-            fits = False
-        if not fits:
+        if not _fits(table, path):
             problem = f"its columns have not the ids that those of table {self._tier.table} have: the table was set back"
             raise CorruptionError(f"file {path}", problem)
-        return parquet_file_to_data_file(table.io, table.metadata, path)
+        try:
+            return parquet_file_to_data_file(table.io, table.metadata, path)
+        except (OverflowError, ValueError):  # bounds beyond Python's dates: such columns are listed without
+            fewer = {**table.properties, "write.metadata.metrics.default": "counts"}
+            return parquet_file_to_data_file(table.io, table.metadata.model_copy(update={"properties": fewer}), path)
 
     @contextmanager
     def _asked(self, what: str) -> Iterator[None]:
@@ -214,11 +251,15 @@ def _updates(staged: Transaction) -> tuple[TableUpdate, ...]:
     return staged._updates
 
 
-def _table_file(file: IcebergFile, ledger: int) -> TableFile:
-    """Without counts of its ``_ledger_id`` a file may have rows of either kind."""
-    nulls = (file.null_value_counts or {}).get(ledger)
-    has_log_rows, has_other_rows = (True, True) if nulls is None else (nulls < file.record_count, nulls > 0)
-    return TableFile(file.file_path, file.file_size_in_bytes, has_log_rows, has_other_rows)
+def _fits(table: Table, path: str) -> bool:
+    """Whether the columns of a file have the ids that the table's have: then every engine finds them."""
+    with table.io.new_input(path).open() as opened:
+        found = pq.read_schema(opened)
+    columns = pa.schema([pa.field(one.name, normal_type(one.type), one.nullable, one.metadata) for one in found])
+    try:
+        return _ids(_with_ids(columns, table.schema())) == _ids(columns)
+    except (_NarrowerError, UnfitColumnError):
+        return False
 
 
 class _NarrowerError(Exception):
@@ -253,7 +294,7 @@ def _typed(kind: pa.DataType, own: IcebergType, place: str) -> pa.DataType:
     if _can_become(own, kind):
         raise _NarrowerError
     remedy = "Iceberg cannot change the one to the other: overwrite the log with columns of the table's types"
-    raise ConfigError(f"column '{place}' of a tier's table", State(f"{own}, and {kind} in the log"), remedy)
+    raise UnfitColumnError(f"column '{place}' of a tier's table", State(f"{own}, and {kind} in the log"), remedy)
 
 
 def _ids(fields: Iterable[pa.Field], place: str = "") -> dict[str, bytes | None]:
@@ -273,10 +314,10 @@ def _children(kind: pa.DataType) -> list[pa.Field]:
 def _holds(own: IcebergType, kind: pa.DataType) -> bool:
     if of.is_decimal128(kind):
         return isinstance(own, DecimalType) and own.scale == kind.scale and own.precision >= kind.precision
-    return str(own) in _NAMES[kind]
+    return str(own) in _NAMES.get(kind, ())
 
 
 def _can_become(own: IcebergType, kind: pa.DataType) -> bool:
     if of.is_decimal128(kind):
         return isinstance(own, DecimalType) and own.scale == kind.scale
-    return (str(own), _NAMES[kind][0]) in (("int", "long"), ("float", "double"))
+    return (str(own), *_NAMES.get(kind, ("",))[:1]) in (("int", "long"), ("float", "double"))

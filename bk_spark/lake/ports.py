@@ -54,6 +54,9 @@ class TierTable(Protocol):
     def look(self) -> TableState:
         """The newest state. Raises BookKeeperError where the catalog does not answer."""
 
+    def unfit(self, paths: Iterable[str]) -> list[str]:
+        """Those of the files whose columns are not the table's: somebody dropped or renamed one since they were written."""
+
     def commit(self, base: TableState, change: TableChange) -> None:
         """Make the change if ``base`` is the newest state still, as one compare-and-set of the catalog.
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from bk_spark.errors import ConfigError
 from bk_spark.lake.begin import begin_tier, check_same_place, set_settings
-from bk_spark.lake.columns import table_columns
+from bk_spark.lake.columns import UnfitColumnError, table_columns
 from bk_spark.lake.data_files import DataFiles
 from bk_spark.lake.plan import Due
 from bk_spark.lake.row_source import RowSource
@@ -94,8 +94,12 @@ class Tiering:
 
     def _run(self, due: Due) -> TierReport:
         first = self._mark().sections
-        while self._tierer.run(due):
-            pass
+        try:
+            while self._tierer.run(due):
+                pass
+        except UnfitColumnError:
+            self._tierer.give_up()  # so that other rows may be tiered, once the log has been overwritten
+            raise
         mark = self._mark()
         self._tierer.release(self._due(mark))
         released = self._mark().cleared

@@ -320,6 +320,8 @@ class Tierer:
             self._note_moved(work, [one for one in change.add if one.path in missing], state)
         try:
             self._table.commit(state, change)
+        except (ConfigError, CorruptionError):
+            raise  # it will say so again
         except BookKeeperError as problem:
             raise _AgainError from problem
 
@@ -433,18 +435,29 @@ class Tierer:
             raise MetadataConflictError(f"log '{self._name}'", problem)
         self._adopt(stand, one, state)
         needed = {file.path for file in in_table(stand.mark, [section], number)}
-        if not needed <= state.paths() or self._files.missing(section.files):
+        gone = set(self._files.missing(section.files))
+        if not needed <= state.paths() or gone & needed:
             raise CorruptionError(what, "files of it are gone: its ledgers stay on bookies")
-        found = self._files.read_back(section.files)
-        if any(found.get(ledger_id) != content for ledger_id, content in one.expected().items() if content.rows):
-            raise CorruptionError(what, "its files do not have its rows: its ledgers stay on bookies")
+        unfit = self._table.unfit(sorted(needed))
+        if unfit:
+            problem = f"somebody dropped or renamed columns of {unfit[0]} in the table: its ledgers stay on bookies"
+            raise CorruptionError(what, problem)
+        proved = self._proved(what, section, gone)
         mark = replace(stand.mark, released=max(stand.mark.released, number + 1))
         self._store.transaction([self._set_head(stand, mark), Check(self._paths.tier_section(number), version)])
         if not needed <= self._look(mark).paths():
             raise MetadataConflictError(what, "its files were rewritten during the proof: try again")
-        self._logs.ledgers.delete_listed([ledger.ledger_id for ledger in section.ledgers], self._uid)
+        self._logs.ledgers.delete_listed(proved, self._uid)
         self._logs.names.change_head(self._name, self._uid, lambda head: _cleared(head, number + 1))
         return True
+
+    def _proved(self, what: str, section: TierSection, gone: set[str]) -> list[int]:
+        """The ledgers whose rows were read in files. A vacuum deletes those that left the table, and whose files are gone."""
+        found = self._files.read_back(one for one in section.files if one.path not in gone)
+        whole = [one for one in section.ledgers if not gone.intersection(file.path for file in section.files_of(one.ledger_id))]
+        if any(found.get(one.ledger_id) != one.content for one in whole if one.content.rows):
+            raise CorruptionError(what, "its files do not have its rows: its ledgers stay on bookies")
+        return [one.ledger_id for one in whole]
 
 
 def _cleared(head: Head, number: int) -> Head:

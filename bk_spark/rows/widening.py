@@ -73,6 +73,9 @@ def read_as(column: pa.Array, wanted: pa.DataType) -> pa.Array:
         children = [_child(column, field) for field in wanted]
         return pa.StructArray.from_arrays(children, fields=list(wanted), mask=column.is_null())
     _check_size(len(column), wanted)
+    if pa.types.is_decimal128(wanted) and pa.types.is_integer(column.type):
+        # Arrow asks for room for every value of the integer's type, which may be wider here than the one that was written.
+        column = column.cast(pa.decimal256(_INTEGER_DIGITS[pa.int64()] + wanted.scale, wanted.scale))
     return column.cast(wanted)
 
 

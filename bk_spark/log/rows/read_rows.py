@@ -192,6 +192,11 @@ class RowReader:
         ledger = self.handle(stretch.ledger_id)
         return joined(self._open_ledger.rows(ledger, stretch.first_entry_id, stretch.last_entry_id, self.query.rows))
 
+    def rows_of_tiered(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+        """As ``rows_of``, of a ledger that has left bookies. Raises NoSuchLedgerError."""
+        ledger = self._open_ledger.tiered(stretch.ledger_id)
+        return joined(self._open_ledger.rows(ledger, stretch.first_entry_id, stretch.last_entry_id, self.query.rows))
+
     def _wanted(self, start: LogPosition | None, end: LogPosition | None) -> Iterator[Stretch]:
         snapshot = self._snapshot
         listed: list[CommittedLedger | OpenLedger] = [*snapshot.ledgers, *snapshot.open_ledgers]

@@ -14,7 +14,10 @@ from bk_spark.errors import ConfigError
 from bk_spark.log.stored.json_values import FORMAT_OF_TIERS, check_integer, decode, encode, integer, text
 
 SCHEMES = ("file", "s3", "gs", "abfs", "abfss")
-_SECRET = re.compile(r"secret|password|token|credential|access-key|account-key|connection-string", re.IGNORECASE)
+_SECRET = re.compile(
+    r"secret|password|token|credential|access-key|account-key|api-key|connection-string|authorization|^header\.", re.IGNORECASE
+)
+_URL_WITH_PASSWORD = re.compile(r"^[\w+.-]+://[^/@\s]*:[^/@\s]+@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +51,7 @@ class Tier:
             isinstance(one, str) for pair in self.catalog.items() for one in pair
         ):
             raise ConfigError("the catalog of a tier", self.catalog, "it must map names to texts, as pyiceberg's properties do")
-        secret = next((name for name in self.catalog if _SECRET.search(name)), None)
+        secret = next((k for k, one in self.catalog.items() if _SECRET.search(k) or _URL_WITH_PASSWORD.match(one)), None)
         if secret is not None:
             remedy = "a secret would lie in the metadata store: give it in the environment of whoever tiers and reads"
             raise ConfigError("the catalog of a tier", secret, remedy)

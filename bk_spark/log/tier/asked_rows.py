@@ -76,8 +76,11 @@ def _as_stored(found: pa.RecordBatch, wanted: pa.Field, what: str) -> pa.Array:
     place = found.schema.get_field_index(wanted.name)
     if place < 0:
         return pa.nulls(found.num_rows, wanted.type)
+    column = found.column(place)
     try:
-        return read_as(found.column(place), wanted.type)
+        if column.type.num_fields and not column.type.equals(wanted.type):
+            column = column.take(pa.array(np.arange(len(column))))  # without what lies beside the slice, and may not be cast
+        return read_as(column, wanted.type)
     except (pa.ArrowException, TooLargeToWiden) as problem:
         raise CorruptionError(what, f"its column '{wanted.name}' cannot be read as {wanted.type} ({problem})") from None
 

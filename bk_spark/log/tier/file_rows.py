@@ -39,7 +39,8 @@ class TierFile:
         with self._understood():
             self._file = pq.ParquetFile(store.open_input(file.path), pre_buffer=True)
             self._metadata = self._file.metadata
-            self.schema = self._file.schema_arrow
+            self.schema = pa.schema([_normal_field(one) for one in self._file.schema_arrow])
+            """The columns as they are given."""
             leaves = self._metadata.schema
             self._leaves = {leaves.column(index).path: index for index in range(len(leaves))}
             """Where the columns are that are not nested: there a column's path is its name."""
@@ -88,7 +89,8 @@ class TierFile:
         present = [name for name in columns if self.schema.get_field_index(name) >= 0]
         with self._understood():
             if groups:
-                yield from self._file.iter_batches(BATCH_ROWS, list(groups), present, use_threads=False)
+                for batch in self._file.iter_batches(BATCH_ROWS, list(groups), present, use_threads=False):
+                    yield _normal(batch)
 
     def all_batches(self) -> Iterator[pa.RecordBatch]:
         """All rows and columns."""
@@ -139,3 +141,33 @@ class TierFile:
             raise StorageError(f"reading {self.what}", str(problem)) from problem
         except (pa.ArrowException, EOFError) as problem:
             raise CorruptionError(self.what, f"it is no such Parquet file ({problem})") from None
+
+
+def _normal(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Others write texts and lists with long offsets, views, dictionaries, and UTC under other names."""
+    fields = [_normal_field(one) for one in batch.schema]
+    if all(one.type.equals(other.type) for one, other in zip(fields, batch.schema, strict=True)):
+        return batch
+    columns = [column.cast(one.type) for column, one in zip(batch.columns, fields, strict=True)]
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields))
+
+
+def normal_type(kind: pa.DataType) -> pa.DataType:
+    """The form of a type that files of ours have."""
+    if pa.types.is_dictionary(kind):
+        return normal_type(kind.value_type)
+    if pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return pa.string()
+    if pa.types.is_large_binary(kind) or pa.types.is_binary_view(kind) or pa.types.is_fixed_size_binary(kind):
+        return pa.binary()
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", "UTC" if kind.tz else None)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return pa.list_(_normal_field(kind.value_field))
+    if pa.types.is_map(kind):
+        return pa.map_(_normal_field(kind.key_field), _normal_field(kind.item_field))
+    return pa.struct([_normal_field(field) for field in kind]) if pa.types.is_struct(kind) else kind
+
+
+def _normal_field(field: pa.Field) -> pa.Field:
+    return pa.field(field.name, normal_type(field.type), field.nullable, field.metadata)

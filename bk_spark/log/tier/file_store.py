@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any
@@ -90,13 +90,18 @@ class FileStore:
         scheme, _, path = address.partition("://")
         if scheme == "file":
             return fs.LocalFileSystem(), path
-        if scheme not in self._systems:
-            self._systems[scheme] = self._system(scheme, address)
-        return self._systems[scheme], path
+        if scheme == "s3":
+            return self._known("s3", self._s3), path
+        authority = path.partition("/")[0]
+        system = self._known(f"{scheme}://{authority}", lambda: fs.FileSystem.from_uri(address)[0])
+        return system, (f"{authority.partition('@')[0]}/{path.partition('/')[2]}")
 
-    def _system(self, scheme: str, address: str) -> fs.FileSystem:
-        if scheme != "s3":
-            return fs.FileSystem.from_uri(address)[0]
+    def _known(self, which: str, made: Callable[[], fs.FileSystem]) -> fs.FileSystem:
+        if which not in self._systems:
+            self._systems[which] = made()
+        return self._systems[which]
+
+    def _s3(self) -> fs.FileSystem:
         given: dict[str, Any] = {name: self._properties[key] for key, name in _S3_PROPERTIES.items() if key in self._properties}
         retries = fs.AwsStandardS3RetryStrategy(max_attempts=_TRIES)
         timeouts = {"connect_timeout": _CONNECT_TIMEOUT_S, "request_timeout": _REQUEST_TIMEOUT_S}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -54,7 +55,8 @@ class LogLedgerOpener:
         Entries of a ledger on bookies must be known to be confirmed.
         """
         if isinstance(ledger, TieredHandle):
-            yield from self._again_where_files_moved(ledger, lambda one: one.rows(first, last, asked))
+            on_bookies = partial(self.rows, first=first, last=last, asked=asked)
+            yield from self._from_files(ledger, lambda one: one.rows(first, last, asked), on_bookies)
             return
         convert, behind = asked.of_entries(), first
         try:
@@ -76,7 +78,7 @@ class LogLedgerOpener:
                 return
             except NoSuchLedgerError:
                 ledger = self.tiered(ledger.ledger_id)
-        for entries in self._again_where_files_moved(ledger, lambda one: one.read(behind, last)):
+        for entries in self._from_files(ledger, lambda one: one.read(behind, last), lambda one: one.read(behind, last)):
             yield from convert(ledger.ledger_id, entries)
 
     def tiered(self, ledger_id: int) -> TieredHandle:
@@ -95,8 +97,11 @@ class LogLedgerOpener:
         assert self.uid is not None, "a place is one of a log's tier"
         return TieredHandle(self.name, place, store_of(self.logs.reader.tier.known_settings(self.name, self.uid)))
 
-    def _again_where_files_moved(
-        self, ledger: TieredHandle, read: Callable[[TieredHandle], Iterator[pa.RecordBatch]]
+    def _from_files(
+        self,
+        ledger: TieredHandle,
+        read: Callable[[TieredHandle], Iterator[pa.RecordBatch]],
+        read_on_bookies: Callable[[ReadHandle], Iterator[pa.RecordBatch]],
     ) -> Iterator[pa.RecordBatch]:
         """A handle opens its files before it gives the first row, so a read that finds one gone has given nothing."""
         given = 0
@@ -105,7 +110,17 @@ class LogLedgerOpener:
                 given += 1
                 yield batch
         except CorruptionError:
-            now = self.tiered(ledger.ledger_id)
-            if given or now.place == ledger.place:
+            instead = None if given else self._elsewhere(ledger)
+            if instead is None:
                 raise
-            yield from read(now)
+            yield from read(instead) if isinstance(instead, TieredHandle) else read_on_bookies(instead)
+
+    def _elsewhere(self, ledger: TieredHandle) -> ReadableLedger | None:
+        """Where others' new files have the rows by now; or on bookies, where a release left what had no files any more."""
+        now = self.tiered(ledger.ledger_id)
+        if now.place != ledger.place:
+            return now
+        try:
+            return self.on_bookies(ledger.ledger_id)
+        except NoSuchLedgerError:
+            return None

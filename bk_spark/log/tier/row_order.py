@@ -11,7 +11,7 @@ from bk_spark.log.stored.tier_columns import ENTRY, LEDGER, ROW
 
 def of_entries(batch: pa.RecordBatch, ledger_id: int, first: int, last: int) -> pa.RecordBatch:
     """The rows of some entries, in their order."""
-    ledgers, entries = batch.column(LEDGER).to_numpy(), batch.column(ENTRY).to_numpy()
+    ledgers, entries = (batch.column(name).fill_null(-1).to_numpy() for name in (LEDGER, ENTRY))  # rows of others have none
     places = np.flatnonzero((ledgers == ledger_id) & (entries >= first) & (entries <= last))
     if not len(places):
         return batch.slice(0, 0)

@@ -6,11 +6,13 @@ import asyncio
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import duckdb
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from bk_spark import ConfigError, CorruptionError, LogPosition, NoSuchLedgerError, NoSuchLogError, Retention, StorageError, aio
@@ -167,6 +169,135 @@ def test_a_reader_that_began_before_a_release_goes_on_in_the_files(tiered: Tiere
     first = reader.read_next_batch()
     moved(tiered)
     assert pa.Table.from_batches([first, *reader]).equals(before)
+
+
+def test_a_coroutine_that_began_before_a_release_goes_on_in_the_files(tiered: TieredLog) -> None:
+    before = filled(tiered, 6)
+
+    async def read() -> pa.Table:
+        async with await aio.connect(tiered.uri) as client:
+            log = await client.open_log(tiered.log.name)
+            batches = [batch async for batch in _after_the_first(log.read_rows(), lambda: moved(tiered))]
+            return pa.Table.from_batches(batches)
+
+    assert asyncio.run(read()).equals(before)
+
+
+async def _after_the_first(batches: Any, call: Callable[[], None]) -> Any:
+    is_first = True
+    async for batch in batches:
+        yield batch
+        if is_first:
+            await asyncio.to_thread(call)
+        is_first = False
+
+
+def test_rows_that_the_table_can_never_hold_stop_no_others_once_the_log_was_overwritten(tiered: TieredLog) -> None:
+    tiered.log.append_rows(pa.table({"n": pa.array([1, 2], pa.int32())}))
+    moved(tiered)
+    tiered.log.append_rows(pa.table({"n": [0.5]}), merge_schema=True)
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="column 'n' of a tier's table is int, and double in the log"):
+            tiered.run()
+    assert tiered.log.read_rows().read_all()["n"].to_pylist() == [1.0, 2.0, 0.5]
+    assert tiered.client.logs.names.head(tiered.log.name, tiered.log.uid).tier.boundary == tiered.log.ledgers()[0].ledger_id
+
+
+def theirs(tiered: TieredLog, change: Callable[[pa.Table], pa.Table]) -> None:
+    """Another program writes the table anew, and the old files go."""
+    table = tiered.table()
+    old = [task.file.file_path for task in table.scan().plan_files()]
+    table.overwrite(change(table.scan().to_arrow()))
+    for path in old:
+        Path(path.removeprefix("file://")).unlink()
+
+
+def with_a_row_of_theirs(rows: pa.Table) -> pa.Table:
+    return pa.concat_tables([rows, pa.Table.from_pylist([{"id": -1}], rows.schema)])
+
+
+def in_large_types(rows: pa.Table) -> pa.Table:
+    return rows.set_column(2, "name", rows["name"].cast(pa.large_string()))
+
+
+THEIRS = [lambda rows: rows.sort_by("name"), with_a_row_of_theirs, in_large_types]
+
+
+@pytest.mark.parametrize("change", THEIRS, ids=["sorted", "with a row of theirs", "in large types"])
+def test_files_that_others_wrote_are_noted_and_read_as_the_log(
+    tiered: TieredLog, change: Callable[[pa.Table], pa.Table]
+) -> None:
+    before = filled(tiered)
+    moved(tiered)
+    theirs(tiered, change)
+    with pytest.raises(CorruptionError, match="it is gone"):
+        tiered.log.read_rows().read_all()
+    tiered.run()
+    assert tiered.log.read_rows().read_all().equals(before)
+    assert tiered.log.read_rows(["id"], "id >= 400 AND id < 600").read_all()["id"].to_pylist() == list(range(400, 600))
+    assert sum(batch.num_rows for batch in tiered.log.tail_rows("earliest", timeout_s=0.1)) == 1500
+
+
+def test_a_file_of_others_without_our_columns_is_left_alone(tiered: TieredLog, tmp_path: Path) -> None:
+    before = filled(tiered)
+    moved(tiered)
+    pq.write_table(pa.table({"id": pa.array([7], pa.int64())}), tmp_path / "theirs.parquet")
+    tiered.table().add_files([f"file://{tmp_path}/theirs.parquet"])
+    tiered.log.append_rows(rows(1500, 5))
+    tiered.run()
+    assert tiered.table().scan().to_arrow().num_rows == 1506
+    assert tiered.log.read_rows().read_all().slice(0, 1500).equals(before)
+
+
+def test_a_column_that_others_dropped_is_named_and_ledgers_stay_on_bookies(tiered: TieredLog) -> None:
+    filled(tiered)
+    tiered.log.set_tier(replace(tiered.tier, keep_on_bookies_s=86_400))
+    tiered.run()
+    with tiered.table().update_schema() as update:
+        update.delete_column("name")
+    tiered.log.set_tier(tiered.tier)
+    with pytest.raises(CorruptionError, match="dropped or renamed columns"):
+        tiered.run()
+    tiered.log.append_rows(rows(1500, 5))
+    with pytest.raises(ConfigError, match="column 'name' of a tier's table is missing: somebody dropped or renamed it"):
+        tiered.run()
+    assert tiered.on_bookies() == 4
+
+
+def test_old_versions_read_small_types_beside_wider_ones(tiered: TieredLog) -> None:
+    small = pa.table({"l": pa.array([[1, 2], None], pa.list_(pa.int8())), "d": pa.array([5, None], pa.int8())})
+    wide = {"l": pa.array([[100_000]], pa.list_(pa.int32())), "d": pa.array([Decimal(7)], pa.decimal128(5, 0))}
+    tiered.log.append_rows(small)
+    tiered.log.set_tier(tiered.tier)
+    tiered.run()
+    tiered.log.append_rows(pa.table(wide).select(["l"]), merge_schema=True)
+    tiered.run()
+    assert tiered.log.read_rows(version=1).read_all().to_pylist() == small.to_pylist()
+    tiered.log.append_rows(pa.table(wide), merge_schema=True)
+    assert tiered.log.read_rows(["d"]).read_all()["d"].to_pylist() == [Decimal(5), None, None, Decimal(7)]
+
+
+def test_a_time_beyond_the_calendar_is_tiered(tiered: TieredLog) -> None:
+    far = pa.table({"t": pa.array([2**50, -(2**62), 2**62], pa.timestamp("us", "UTC"))})
+    tiered.log.append_rows(far)
+    moved(tiered)
+    assert tiered.log.read_rows().read_all()["t"].cast(pa.int64()).to_pylist() == [2**50, -(2**62), 2**62]
+
+
+def test_a_truncated_ledger_whose_file_was_expired_holds_up_no_release(tiered: TieredLog) -> None:
+    filled(tiered, 1)
+    tiered.log.set_tier(replace(tiered.tier, keep_on_bookies_s=86_400))
+    tiered.run()
+    [old] = [task.file.file_path for task in tiered.table().scan().plan_files()]
+    tiered.log.append_rows(rows(500, 500))
+    tiered.run()
+    tiered.log.truncate(LogPosition(tiered.log.ledgers()[1].ledger_id, 0))
+    tiered.run()
+    Path(old.removeprefix("file://")).unlink()
+    tiered.log.set_tier(tiered.tier)
+    tiered.run()
+    assert tiered.on_bookies() == 0
+    assert tiered.log.read_rows(version=1).read_all().num_rows == 500  # its ledger stayed on bookies
 
 
 def test_several_tierers_at_once_put_each_row_into_the_table_once(tiered: TieredLog) -> None:

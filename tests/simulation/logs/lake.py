@@ -85,6 +85,10 @@ class SimulatedTable:
         self._check_reached()
         return self.machine.world.the_lake.newest
 
+    def unfit(self, paths: Iterable[str]) -> list[str]:
+        self._check_reached()
+        return []
+
     def commit(self, base: TableState, change: TableChange) -> None:
         self.machine.turn(f"commits {change.step} to the table")
         fate, lake = self.machine.fate("the catalog"), self.machine.world.the_lake

@@ -102,6 +102,27 @@ def test_rows_that_others_put_in_another_order_and_other_files_are_the_same_rows
     assert files.read_back(others) == content
 
 
+OTHER_FORMS = [
+    pa.large_string(),
+    pa.string_view(),
+    pa.dictionary(pa.int32(), pa.string()),
+]
+
+
+@pytest.mark.parametrize("form", OTHER_FORMS, ids=str)
+def test_rows_that_others_wrote_in_other_forms_of_arrow_are_the_same_rows(
+    files: DataFiles, tmp_path: Path, form: pa.DataType
+) -> None:
+    content, [file] = files.write("1-x", step(*LEDGERS), ())
+    rows = table_of(file)
+    other = rows.set_column(0, "v", rows["v"].cast(pa.string()).cast(form) if form.num_fields else rows["v"].cast(form))
+    pq.write_table(other, tmp_path / "other")
+    theirs = DataFile(f"file://{tmp_path}/other", 1, (5, 3, 9))
+    assert files.read_back([theirs]) == content
+    _, [rewritten] = files.write("2-y", step(), [Rewrite(theirs, (5,))])
+    assert files.read_back([rewritten]) == {5: content[5]}
+
+
 @pytest.mark.parametrize("change", ["drop", "change", "add", "exchange"])
 def test_every_change_of_a_ledgers_rows_shows_in_its_content_and_in_no_others(
     files: DataFiles, tmp_path: Path, change: str

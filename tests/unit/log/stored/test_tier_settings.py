@@ -30,6 +30,8 @@ def test_settings_are_stored_and_read_as_they_were() -> None:
         ({"catalog": ["uri"]}, "names to texts"),
         ({"catalog": {"s3.secret-access-key": "x"}}, "in the environment"),
         ({"catalog": {"token": "x"}}, "in the environment"),
+        ({"catalog": {"header.X-Api-Key": "x"}}, "in the environment"),
+        ({"catalog": {"uri": "postgresql+psycopg2://user:x@host/db"}}, "in the environment"),
         ({"tier_after_s": -1}, "an integer from 0"),
         ({"keep_on_bookies_s": 1.5}, "an integer from 0"),
     ],
