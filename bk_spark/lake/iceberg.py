@@ -225,7 +225,7 @@ class IcebergTable:
             raise
         except NoSuchTableError:
             state = State(f"missing from the catalog ({self._tier.table})")
-            remedy = "it was dropped, or the catalog is another one: restore it, or give the log another tier"
+            remedy = "it was dropped, or the catalog is another one: bring the table, or the catalog, back"
             raise ConfigError(f"the table of log '{self._log}'", state, remedy) from None
         except Exception as problem:
             raise StorageError(f"{what} table {self._tier.table}", f"{type(problem).__name__}: {problem}") from problem

@@ -26,6 +26,10 @@ class TieredPlace:
     files: tuple[DataFile, ...]
 
 
+_MOST_SETTINGS = 1000
+"""Logs whose settings a client remembers: some hundred bytes each, and a small read to learn them again."""
+
+
 def untiered(mark: TierMark | None, closed: Sequence[CommittedLedger]) -> Sequence[CommittedLedger]:
     """The ledgers of the newest version, in log order → those that no section, and no step under way, holds."""
     boundary = None if mark is None else mark.boundary
@@ -59,6 +63,8 @@ class TierPlaces:
     def known_settings(self, name: str, uid: str) -> Tier:
         """As ``settings``, as they were when this client first asked: where a tier lies never changes."""
         if uid not in self._settings:
+            if len(self._settings) >= _MOST_SETTINGS:
+                self._settings.clear()
             self._settings[uid] = self.settings(name, uid)
         return self._settings[uid]
 

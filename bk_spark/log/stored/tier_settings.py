@@ -41,8 +41,8 @@ class Tier:
 
     def __post_init__(self) -> None:
         scheme, found, rest = self.location.partition("://") if isinstance(self.location, str) else ("", "", "")
-        if not found or scheme not in SCHEMES or not rest.strip("/"):
-            remedy = "it must be the address of a folder, such as s3://bucket/orders or file:///data/orders"
+        if not found or scheme not in SCHEMES or not rest.strip("/") or set("?#%") & set(rest):
+            remedy = "it must be the address of a folder without ?, # and %, such as s3://bucket/orders or file:///data/orders"
             raise ConfigError("the location of a tier", self.location, remedy)
         object.__setattr__(self, "location", self.location.rstrip("/"))
         if not isinstance(self.table, str) or not all(self.table.split(".")) or "." not in self.table:

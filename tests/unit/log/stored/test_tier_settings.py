@@ -24,6 +24,7 @@ def test_settings_are_stored_and_read_as_they_were() -> None:
         ({"location": "ftp://host/orders"}, "the address of a folder"),
         ({"location": "s3://"}, "the address of a folder"),
         ({"location": 7}, "the address of a folder"),
+        ({"location": "file:///data/a?b"}, "the address of a folder"),
         ({"table": "orders"}, "a namespace and a name"),
         ({"table": "shop..orders"}, "a namespace and a name"),
         ({"catalog": {"uri": 7}}, "names to texts"),
