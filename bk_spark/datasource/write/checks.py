@@ -15,6 +15,7 @@ from bk_spark.log.rows.key_lanes import AskedLanes
 from bk_spark.log.stored.lanes import PLAIN, Lanes
 from bk_spark.log.stored.schema import appended_schema, parse_schema, timestamps_of_dates
 from bk_spark.log.stored.snapshot import LogReader
+from bk_spark.log.stored.tier_schema import check_tier_follows
 from bk_spark.log.stored.values import Head
 
 _VERSIONS_LOOKED_AT = 10
@@ -81,8 +82,9 @@ def check_append(bookkeeper: BookKeeper, options: SourceOptions, given: StructTy
         raise SchemaMismatchError(name, problem)
     if given is None or head.schema_id is None:
         return head, frozenset()
-    rows = parse_schema(name, given.json())
-    appended = appended_schema(name, logs.reader.schema(name, uid, head.schema_id), rows, merge=options.merge_schema)
+    rows, stored = parse_schema(name, given.json()), logs.reader.schema(name, uid, head.schema_id)
+    appended = appended_schema(name, stored, rows, merge=options.merge_schema)
+    check_tier_follows(head, stored, appended)
     return head, timestamps_of_dates(rows, appended)
 
 

@@ -11,6 +11,7 @@ from bk_spark.log.stored.json_values import check_integer
 from bk_spark.log.stored.lanes import PLAIN, Lanes
 from bk_spark.log.stored.listing import position_of, with_entries
 from bk_spark.log.stored.schema import MERGE_OPTION, Schema, appended_schema, encode_schema
+from bk_spark.log.stored.tier_schema import check_tier_follows
 from bk_spark.log.stored.values import (
     CommitKind,
     CommittedLedger,
@@ -165,6 +166,7 @@ def plan_schema(head: Head, request: CommitRequest, given: Schema | None, stored
         schema = appended_schema(head.name, stored, given, merge=request.merge_schema, option=request.merge_option)
     if schema == stored:
         return SchemaPlan(content, head.schema_id, lanes=lanes)
+    check_tier_follows(head, stored, schema)
     if head.schema_count >= _MAX_SCHEMAS:
         what = f"the number of schemas of log '{head.name}'"
         raise ConfigError(what, head.schema_count, "it is the maximum: write to a new log")

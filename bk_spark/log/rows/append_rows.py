@@ -23,6 +23,7 @@ from bk_spark.log.log_store import LogStore
 from bk_spark.log.rows.given_rows import batches_of, stream_of
 from bk_spark.log.rows.key_lanes import AskedLanes
 from bk_spark.log.stored.schema import MERGE_ARGUMENT, appended_schema, parse_schema, timestamps_of_dates
+from bk_spark.log.stored.tier_schema import check_tier_follows
 from bk_spark.log.stored.values import CommitKind, Content, Head, LogVersion
 from bk_spark.log.write_ledger import JobRefresh, until_ended, write_ledgers
 from bk_spark.rows.codec import PayloadFormat, cut
@@ -73,6 +74,7 @@ class RowTarget:
             return head, frozenset()
         stored = self.logs.reader.schema(self.name, self.uid, head.schema_id)
         appended = appended_schema(self.name, stored, given, merge=merge, option=MERGE_ARGUMENT)
+        check_tier_follows(head, stored, appended)
         return head, timestamps_of_dates(given, appended)
 
 
