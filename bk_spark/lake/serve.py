@@ -41,7 +41,7 @@ class TierServer:
             for name, uid in self._tiered():
                 if until.wait(0):
                     return
-                self._tier(name, uid)
+                self.tier(name, uid)
             until.wait(interval_s)
 
     def _tiered(self) -> Iterator[tuple[str, str]]:
@@ -55,7 +55,8 @@ class TierServer:
                 if self._logs.names.head(name, uid).tier is not None:
                     yield name, uid
 
-    def _tier(self, name: str, uid: str) -> None:
+    def tier(self, name: str, uid: str) -> None:
+        """Tier one log, unless somebody else does."""
         try:
             with self._working_on(uid) as is_mine:
                 if not is_mine:

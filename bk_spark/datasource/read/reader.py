@@ -11,7 +11,7 @@ Ref: docs/rules.md, log rules 2 and 6.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -30,6 +30,8 @@ from bk_spark.datasource.read.partitions import cut_large, plan
 from bk_spark.datasource.read.read_task import Reading, Sources, opened, opener_of
 from bk_spark.errors import ConfigError, NoSuchLedgerError, NoSuchLogError
 from bk_spark.log.stored.origins import origins
+from bk_spark.log.stored.snapshot import LogSnapshot
+from bk_spark.log.stored.tier_places import TieredPlace
 from bk_spark.log.stored.values import Head
 from bk_spark.log.stream.plan_again import planned
 from bk_spark.log.stream.positions import StreamPosition, parse_position
@@ -97,10 +99,11 @@ def portions_of(bookkeeper: BookKeeper, reading: Reading, log: LoadedLog) -> lis
     starts_at_first = options.starting_offsets in (None, EARLIEST) and options.starting_timestamp is None
     if not starts_at_first or options.ending_offsets != LATEST:
         return _portions_between(reading, log)
-    stretches = list(_listed(bookkeeper, reading, log))
+    snapshot = bookkeeper.logs.reader.snapshot(log.name, log.version)
+    stretches = list(_listed(bookkeeper, reading, log, snapshot))
     stretches = cut_large(stretches, options.max_bytes_per_partition, bookkeeper.ledger_metadata_many)
     portions = plan(stretches, options.max_bytes_per_partition, options.min_partitions)
-    sources = _sources(bookkeeper, reading, log, [stretch for portion in portions for stretch in portion])
+    sources = _sources(bookkeeper, reading, log, snapshot, [stretch for portion in portions for stretch in portion])
     return [LogPortion(log.uid, portion, sources.only(portion)) for portion in portions]
 
 
@@ -110,20 +113,23 @@ def _sharing(reading: Reading, logs: int) -> Reading:
     return replace(reading, options=replace(options, min_partitions=-(-options.min_partitions // logs)))
 
 
-def _sources(bookkeeper: BookKeeper, reading: Reading, log: LoadedLog, stretches: Sequence[Stretch]) -> Sources:
-    names, reader = bookkeeper.logs.names, bookkeeper.logs.reader
+def _sources(
+    bookkeeper: BookKeeper, reading: Reading, log: LoadedLog, snapshot: LogSnapshot, stretches: Sequence[Stretch]
+) -> Sources:
     ids = {stretch.ledger_id for stretch in stretches}
-    head = names.head(log.name, log.uid)
-    places = reader.tier.released(log.name, log.uid, head.tier, ids)
+    places: Mapping[int, TieredPlace] = {}
+    if snapshot.tier is not None:
+        places = bookkeeper.logs.reader.tier.released(log.name, log.uid, snapshot.tier, ids)
     if not reading.asks_origins:
         return Sources(log.name, log.uid, places=places)
+    names, reader = bookkeeper.logs.names, bookkeeper.logs.reader
+    head = names.head(log.name, log.uid)
     found = planned(names, log.uid, head, lambda head: origins(reader, head, log.uid, ids, log.version))
     return Sources(log.name, log.uid, found, places)
 
 
-def _listed(bookkeeper: BookKeeper, reading: Reading, log: LoadedLog) -> Iterator[Stretch]:
+def _listed(bookkeeper: BookKeeper, reading: Reading, log: LoadedLog, snapshot: LogSnapshot) -> Iterator[Stretch]:
     """The entries of every ledger that the log's version lists in a lane that is to be read."""
-    snapshot = bookkeeper.logs.reader.snapshot(log.name, log.version)
     if snapshot.uid != log.uid:
         raise NoSuchLogError(log.name)
     lanes = reading.lanes.of(log.name, log.version, snapshot.lanes)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from pyiceberg.catalog import load_catalog
 from pyiceberg.table import Table
 
-from bk_spark import BookKeeper, Tier
+from bk_spark import BookKeeper, NoSuchLogError, Tier
 from bk_spark.lake.tier_log import TierReport
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.log.log_handle import Log
@@ -53,8 +54,10 @@ def client(cluster: LocalCluster) -> Iterator[BookKeeper]:
 
 
 @pytest.fixture
-def tiered(cluster: LocalCluster, client: BookKeeper, tmp_path: Path) -> TieredLog:
-    """An empty log. Its tier is set by the test."""
+def tiered(cluster: LocalCluster, client: BookKeeper, tmp_path: Path) -> Iterator[TieredLog]:
+    """An empty log. Its tier is set by the test. It goes with the test, as others tier all logs of the cluster."""
     name = f"orders-{uuid.uuid4().hex}"
     log = client.open_log(name, create=True)
-    return TieredLog(cluster.metadata_uri, client, log, Tier(f"file://{tmp_path}/lake", "shop.orders", keep_on_bookies_s=0))
+    yield TieredLog(cluster.metadata_uri, client, log, Tier(f"file://{tmp_path}/lake", "shop.orders", keep_on_bookies_s=0))
+    with suppress(NoSuchLogError):
+        client.open_log(name).delete()

@@ -287,14 +287,15 @@ def test_bookies_that_do_not_answer_are_waited_for_and_in_the_end_an_error(
                 raise BookieUnavailableError(ledger_id, 0, ("b1: no answer",))
             return real(ledger_id)
 
-        reader._stream.log = replace(reader._stream.log, open_ledger=open_ledger)
+        opener = replace(reader._stream.log.opener, on_bookies=open_ledger)
+        reader._stream.log = replace(reader._stream.log, opener=opener)
         writer.append(b"x")
         assert reader.latestOffset(start, ALL) == start
         answers.set()
         wait_for(reader, start)
         late = stream(log, content="entries", startingOffsets="earliest")
         answers.clear()
-        late._stream.log = replace(late._stream.log, open_ledger=open_ledger)
+        late._stream.log = replace(late._stream.log, opener=opener)
         late.latestOffset(start, ALL)
         monkeypatch.setattr(tail, "STALE_S", 0.5)
         monkeypatch.setattr(tail, "HEARTBEAT_S", 0.1)
