@@ -71,7 +71,7 @@ class _Rows(RowReader):
         parts: Any = list(range(PARTS))
         return pa.RecordBatchReader.from_batches(self._shown, self._batches(parts))
 
-    def _read(self, part: Any) -> Iterator[pa.RecordBatch]:
+    def rows_of(self, part: Any) -> Iterator[pa.RecordBatch]:
         for number in range(part * BATCHES, (part + 1) * BATCHES):
             yield pa.record_batch([pa.array([number])], schema=self._shown)
 
