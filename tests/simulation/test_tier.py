@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 
 from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError, StorageError
 from bk_spark.lake.begin import begin_tier
 from bk_spark.lake.ports import TableChange, TableFile, TableState
+from bk_spark.lake.tierer import Tierer, _AgainError, _Work
 from bk_spark.log.changes.plan import CommitRequest
 from bk_spark.log.cleanup.vacuum import LogVacuum
 from bk_spark.log.stored.tier_mark import StepName
@@ -298,5 +300,22 @@ def test_rows_of_no_section_leave_a_file_that_others_wrote_while_the_table_was_s
             del lake.files[path]
         tierer_of(machine).run(len)
         assert payloads(lake) == [b"row 1", b"row 2"]
+
+    alone(body)
+
+
+def test_the_files_of_the_attempt_that_the_table_names_stay_though_a_newer_one_was_noted() -> None:
+    def body(machine: Machine) -> None:
+        stopped = patch.object(Tierer, "_done", side_effect=StorageError("the process", "it ends"))
+        with stopped, pytest.raises(StorageError):
+            tierer_of(machine).run(len)  # the table has its attempt, and the log does not know
+        another = tierer_of(machine)
+        stand = another._read()
+        assert stand.step is not None
+        with pytest.raises(_AgainError):
+            another._write(_Work(stand, stand.step, another._present(stand)))
+        another.run(len)
+        machine.world.the_lake.check_files()
+        assert payloads(machine.world.the_lake) == [b"row 0", b"row 1", b"row 2"]
 
     alone(body)

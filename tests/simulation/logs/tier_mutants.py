@@ -57,13 +57,6 @@ def the_log_is_told_before_the_table_has_it() -> AbstractContextManager[object]:
     return patch.object(Tierer, "_landed", lambda self, work, attempt: (_as_if(self._look(work.mark), attempt), attempt))
 
 
-def whoever_finds_the_step_takes_it_for_its_own_attempt() -> AbstractContextManager[object]:
-    def landed(self: Tierer, work: tierer._Work, attempt: StepAttempt) -> tuple[TableState, StepAttempt]:
-        return _as_if(_landed(self, work, attempt)[0], attempt), attempt
-
-    return patch.object(Tierer, "_landed", landed)
-
-
 def a_catalog_that_was_set_back_is_not_noticed() -> AbstractContextManager[object]:
     return patch.object(Tierer, "_restoring", lambda self, stand, present: None)
 
@@ -115,7 +108,6 @@ def _as_if(state: TableState, attempt: StepAttempt) -> TableState:
 
 
 _apply = Lake.apply
-_landed = Tierer._landed
 _release = Tierer._release
 _change_to = plan.change_to
 _section_after = plan.section_after
@@ -126,7 +118,6 @@ TIER_MUTANTS = (
     TierMutant(a_claim_moves_no_boundary, ("T1", "T2"), 600, 0),
     TierMutant(compaction_takes_tiered_ledgers, ("T2", "L0"), 600, 35),
     TierMutant(the_log_is_told_before_the_table_has_it, ("T2", "T5"), 600, 0),
-    TierMutant(whoever_finds_the_step_takes_it_for_its_own_attempt, ("T2", "T3", "T4", "L0", "L6"), 600, 482),
     TierMutant(a_catalog_that_was_set_back_is_not_noticed, ("T2",), 600, 0),
     TierMutant(files_are_not_read_back, ("T2", "T3", "L0", "L6"), 600, 22),
     TierMutant(an_attempt_counts_though_others_joined_files_since, ("T2", "T3", "L0", "L6"), 600, 75),
