@@ -228,7 +228,10 @@ def _set_tier(client: BookKeeper, name: str, given: dict[str, Any]) -> None:
     if "catalog" in given:
         given["catalog"] = dict(given["catalog"])
     if client.logs.names.head(name, log.uid).tier is not None:
-        log.set_tier(replace(client.logs.reader.tier.settings(name, log.uid), **given))
+        from bk_spark.lake.tier_log import set_tier  # with what reads and writes Parquet
+
+        seen = client.logs.reader.tier.settings(name, log.uid)
+        set_tier(client.log_opener(name, log.uid), replace(seen, **given), seen)
         return
     lacking = [_tier_option(one) for one in ("location", "table") if one not in given]
     if lacking:

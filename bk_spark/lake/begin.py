@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from bk_spark.errors import ConfigError
+from bk_spark.errors import ConfigError, MetadataConflictError
 from bk_spark.log.log_store import LogStore
 from bk_spark.log.stored.tier_mark import TierMark
 from bk_spark.log.stored.tier_settings import Tier
-from bk_spark.metadata.store import BadVersionError, Create, NodeExistsError, NoNodeError, TransactionFailedError
+from bk_spark.metadata.store import BadVersionError, NodeExistsError, find
+
+_TRIES = 50
+"""Each further one means that somebody else set the tier at the same moment."""
 
 
 def begin_tier(logs: LogStore, name: str, uid: str, table_uuid: str) -> None:
@@ -20,26 +23,29 @@ def begin_tier(logs: LogStore, name: str, uid: str, table_uuid: str) -> None:
     logs.names.change_head(name, uid, lambda head: head if head.tier is not None else replace(head, tier=begun))
 
 
-def set_settings(logs: LogStore, name: str, uid: str, tier: Tier) -> None:
-    """Store where the tier lies. Raises ConfigError where the log has a tier at another place: it cannot move."""
+def set_settings(logs: LogStore, name: str, uid: str, tier: Tier, seen: Tier | None = None) -> None:
+    """Store where the tier lies. Raises ConfigError where the log has a tier at another place: it cannot move.
+
+    ``seen`` are the settings that ``tier`` was made from. Raises MetadataConflictError where they are others by now.
+    """
     path = logs.names.paths(uid).tier_settings
     logs.store.ensure_path(path.rpartition("/")[0])
-    while True:
+    for _ in range(_TRIES):
         logs.store.sync(path)
-        try:
-            found = logs.store.get(path)
-        except NoNodeError:
-            found = None
+        found = find(logs.store, path)
         try:
             if found is None:
-                logs.store.transaction([Create(path, tier.encode())])
+                logs.store.create(path, tier.encode())
             else:
-                check_same_place(name, Tier.decode(f"the settings of the tier of log '{name}'", found.value), tier)
+                known = Tier.decode(f"the settings of the tier of log '{name}'", found.value)
+                check_same_place(name, known, tier)
+                if seen is not None and known != seen:
+                    raise MetadataConflictError(f"the tier of log '{name}'", "somebody set it meanwhile: try again")
                 logs.store.set(path, tier.encode(), found.version)
             return
-        except (BadVersionError, TransactionFailedError) as problem:
-            if isinstance(problem, TransactionFailedError) and not isinstance(problem.reason, NodeExistsError):
-                raise
+        except (BadVersionError, NodeExistsError):
+            continue
+    raise MetadataConflictError(f"the tier of log '{name}'", f"{_TRIES} others set it meanwhile: try again")
 
 
 def check_same_place(name: str, known: Tier, tier: Tier) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Protocol
 
-from bk_spark.errors import BookKeeperError
+from bk_spark.errors import BookKeeperError, NoSuchLogError
 from bk_spark.lake.tier_log import Tiering
 from bk_spark.log.log_store import LogStore
 from bk_spark.log.tier.opener import LogLedgerOpener
@@ -51,9 +51,15 @@ class TierServer:
             logger.warning("the logs are not known now: %s", problem)
             return
         for name, uid in found.items():
-            with suppress(BookKeeperError):  # it was deleted meanwhile, or its head is of a newer release
-                if self._logs.names.head(name, uid).tier is not None:
-                    yield name, uid
+            try:
+                is_tiered = self._logs.names.head(name, uid).tier is not None
+            except NoSuchLogError:
+                continue  # it was deleted meanwhile
+            except BookKeeperError as problem:
+                logger.warning("log '%s' is not known now: %s", name, problem)
+                continue
+            if is_tiered:
+                yield name, uid
 
     def tier(self, name: str, uid: str) -> None:
         """Tier one log, unless somebody else does."""

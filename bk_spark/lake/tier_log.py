@@ -40,11 +40,12 @@ class TierReport:
     """Ledgers that are tiered, and stay on bookies for a while."""
 
 
-def set_tier(opener: LogLedgerOpener, tier: Tier) -> None:
+def set_tier(opener: LogLedgerOpener, tier: Tier, seen: Tier | None = None) -> None:
     """Create the table, and give the log the tier; or change when its rows are tiered and its ledgers leave bookies.
 
-    Raises ConfigError for a log whose columns the table cannot hold, for a table that is not the log's, and for another place
-    than the tier has; StorageError where the catalog does not answer; NoSuchLogError.
+    ``seen`` are the settings that ``tier`` was made from. Raises ConfigError for a log whose columns the table cannot hold, for a
+    table that is not the log's, and for another place than the tier has; MetadataConflictError where the settings are not those
+    that were seen any more; StorageError where the catalog does not answer; NoSuchLogError.
     """
     from bk_spark.lake.iceberg import IcebergTable  # pyiceberg is needed from here on, and nowhere else
 
@@ -61,7 +62,7 @@ def set_tier(opener: LogLedgerOpener, tier: Tier) -> None:
     if state.log_uid != uid or (head.tier is not None and state.uuid != head.tier.table_uuid):
         remedy = "it is not this log's: a table has the rows of one log, give another name"
         raise ConfigError("the table of a tier", tier.table, remedy)
-    set_settings(opener.logs, name, uid, tier)
+    set_settings(opener.logs, name, uid, tier, seen)
     begin_tier(opener.logs, name, uid, state.uuid)
 
 

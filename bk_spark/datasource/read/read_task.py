@@ -104,12 +104,13 @@ class Reading:
         opener = opener_of(bookkeeper, options, sources)
         added = sources.columns() if options.include_metadata and sources else {}
         asked = AskedRows(stored, self.where, added, self.checks_values)
+        convert = entries_as(stored) if options.reads_entries else asked.of_entries()
         for stretch in stretches:
             ledger, place = opener(stretch.ledger_id), (stretch.first_entry_id, stretch.last_entry_id)
             given = (
-                opener.entries(ledger, *place, entries_as(stored))
+                opener.entries(ledger, *place, convert)
                 if options.reads_entries
-                else opener.rows(ledger, *place, asked)
+                else opener.rows(ledger, *place, asked, convert)
             )
             for rows in given:
                 yield as_declared(rows, schema, opener.name, stretch.ledger_id, conditions=not options.reads_entries)

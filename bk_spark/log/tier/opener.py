@@ -49,16 +49,19 @@ class LogLedgerOpener:
         except NoSuchLedgerError:
             return self.tiered(ledger_id)
 
-    def rows(self, ledger: ReadableLedger, first: int, last: int, asked: AskedRows) -> Iterator[pa.RecordBatch]:
+    def rows(
+        self, ledger: ReadableLedger, first: int, last: int, asked: AskedRows, convert: Converter | None = None
+    ) -> Iterator[pa.RecordBatch]:
         """The rows that stand or begin in entries ``first`` to ``last``, also if the ledger leaves bookies meanwhile.
 
-        Entries of a ledger on bookies must be known to be confirmed.
+        ``convert`` is ``asked.of_entries()``: one that serves many ledgers knows their schema by then. Entries of a ledger on
+        bookies must be known to be confirmed.
         """
         if isinstance(ledger, TieredHandle):
             on_bookies = partial(self.rows, first=first, last=last, asked=asked)
             yield from self._from_files(ledger, lambda one: one.rows(first, last, asked), on_bookies)
             return
-        convert, behind = asked.of_entries(), first
+        convert, behind = convert or asked.of_entries(), first
         try:
             # Whoever planned the read saw the entries confirmed; the bookies that are asked now may not know of that yet.
             for payloads in whole_payloads(ledger.read_unconfirmed, ledger.ledger_id, first, last):
