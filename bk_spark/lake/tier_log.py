@@ -44,8 +44,8 @@ def set_tier(opener: LogLedgerOpener, tier: Tier, seen: Tier | None = None) -> N
     """Create the table, and give the log the tier; or change when its rows are tiered and its ledgers leave bookies.
 
     ``seen`` are the settings that ``tier`` was made from. Raises ConfigError for a log whose columns the table cannot hold, for
-    a table that is not the log's, and for another place than the tier has; MetadataConflictError where the settings are not those
-    that were seen any more; StorageError where the catalog does not answer; NoSuchLogError.
+    a table that is not the log's, and for another place than the tier has; MetadataConflictError where the settings are not
+    those that were seen any more; StorageError where the catalog does not answer; NoSuchLogError.
     """
     from bk_spark.lake.iceberg import IcebergTable  # pyiceberg is needed from here on, and nowhere else
 
