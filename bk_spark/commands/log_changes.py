@@ -56,7 +56,17 @@ TIER: dict[str, tuple[Callable[[str], object], str, str]] = {
     "table": (str, "NAME", "the table's namespace and name, such as shop.orders"),
     "catalog": (key_value, "KEY=VALUE", "a property of the table's catalog, as pyiceberg has it; may be given several times"),
     "tier_after_s": (count, "N", "tier serve tiers rows N seconds after their commit (at first 900)"),
+    "tier_after_bytes": (
+        or_none(size_bytes),
+        "N",
+        "or once N bytes of payload wait; none: however many (at first)",
+    ),
     "keep_on_bookies_s": (count, "N", "ledgers stay on bookies N seconds after they were tiered (at first 86400)"),
+    "keep_on_bookies_bytes": (
+        or_none(size_bytes),
+        "N",
+        "or shorter: the oldest leave while more than N bytes of tiered ledgers stay; none: no limit (at first)",
+    ),
 }
 """Fields of Tier that ``log set`` changes → the type, the name of the value, and the help of their options."""
 

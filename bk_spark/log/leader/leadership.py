@@ -23,6 +23,7 @@ from typing import Any, Protocol
 from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.log.changes.jobs import WriteJob
 from bk_spark.log.changes.plan import CommitRequest
+from bk_spark.log.leader.tier_rolls import TierWait
 from bk_spark.log.log_store import LogStore
 from bk_spark.log.stored.schema import MERGE_ARGUMENT
 from bk_spark.log.stored.values import CommitKind, CommittedLedger
@@ -82,13 +83,20 @@ class Leadership:
         self.epoch = self._logs.commit_or_abort(created.job, request).epoch
         return created.ledger
 
-    def list_next(self, created: CreatedLedger, ends: tuple[CommittedLedger, ...]) -> None:
-        """List the next ledger, and record the ends of own ledgers that are closed. Raises LedgerFencedError."""
-        self._commit(created.job, ends, opened=created.ledger.ledger_id)
+    def list_next(self, created: CreatedLedger) -> None:
+        """List the next ledger. Raises LedgerFencedError."""
+        self._commit(created.job, (), opened=created.ledger.ledger_id)
 
-    def record(self, ends: tuple[CommittedLedger, ...]) -> None:
-        """Record the ends of all own ledgers that the log lists as open. Raises LedgerFencedError."""
-        self._commit(self._logs.jobs.begin(self.name, self._uid), ends, opened=None)
+    def record(self, end: CommittedLedger) -> None:
+        """Record the end of the first own ledger that the log lists as open. Raises LedgerFencedError."""
+        self._commit(self._logs.jobs.begin(self.name, self._uid), (end,), opened=None)
+
+    def tier_wait(self) -> TierWait | None:
+        """How long rows may wait for the log's tier; None without one."""
+        if self._logs.names.head(self.name, self._uid).tier is None:
+            return None
+        tier = self._logs.reader.tier.settings(self.name, self._uid)
+        return TierWait(tier.tier_after_s, tier.tier_after_bytes)
 
     def end_of(self, ledger: WriteHandle) -> CommittedLedger:
         """A closed ledger's end, as a commit records it."""

@@ -16,7 +16,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,7 @@ from bk_spark.log.entry_range import LogPosition
 from bk_spark.log.leader.leadership import CreatedLedger, Leadership
 from bk_spark.log.leader.log_append import LogAppend
 from bk_spark.log.leader.roll_log import RollLimits, RollLog, RollState
+from bk_spark.log.leader.tier_rolls import TierRolls, TierWait
 
 logger = logging.getLogger(__name__)
 
@@ -96,8 +97,7 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
         self._drained: CallFuture | None = None
         """A roll waits for it."""
         self._is_ending = False
-        self._former: WriteHandle | None = None
-        """The ledger before the last: closed, but no version records its end yet. Of the thread that rolls or closes."""
+        self._tier = TierRolls(self._loop, self._ask_tier)
         self._served = _Served(self._look, self._client_closed, self._forked)
         ledger._write_for(self._name, self._served)
         tell_at_exit(self)
@@ -273,6 +273,8 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
             _let_go(arrival)
 
     def _send(self, append: LogAppend, ledger: WriteHandle) -> None:
+        if self._rolls.is_first:
+            self._tier.began()
         try:
             sent = append.send(ledger)
         except Exception as problem:
@@ -293,10 +295,23 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
                 self._rolls.call_off()
                 self._roll_ended(asked, problem)
 
+    def _ask_tier(self) -> None:
+        """Whether the tier of the log waits for the ledger."""
+        if self._rolls.refusal is None:
+            with suppress(RuntimeError):  # no thread is left: the ledger is rolled when it is full
+                in_thread(self._learn_tier)
+
+    def _tier_told(self, wait: TierWait | None) -> None:
+        if self._rolls.state in (RollState.STEADY, RollState.CLOSING):  # else the ledger is on its way out
+            self._rolls.fill_to(None if wait is None else wait.nbytes)
+            self._rolls.is_asked = self._tier.told(wait)
+
     def _roll_ended(self, asked: list[Key], problem: BaseException | None) -> None:
         self._rolling = [one for one in self._rolling if one not in asked]
-        if problem is not None and not asked:
-            self._warn(problem)
+        if problem is not None:
+            self._tier.failed()
+            if not asked:
+                self._warn(problem)
         self._answer_rolls(asked, problem)
 
     def _answer_rolls(self, rolls: list[Key], problem: BaseException | None) -> None:
@@ -348,7 +363,15 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
             if not future.done():
                 future.set_exception(refusal())
 
-    # --- the threads of a roll, and of the end
+    # --- the threads of a roll, of a look at the tier, and of the end
+
+    def _learn_tier(self) -> None:
+        wait: TierWait | None = None
+        try:
+            wait = self._leadership.tier_wait()
+        except BookKeeperError as problem:
+            logger.warning("the writer of log '%s' looks for the log's tier again later: %s", self._name, problem)
+        self._tell(lambda: self._tier_told(wait))
 
     def _roll_to_end(self, asked: list[Key]) -> None:
         """``asked`` are those that wait for it."""
@@ -363,11 +386,11 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
         """From OPENING to STEADY."""
         created = self._create()
         with self._failing():
-            old, ends = self._rolls.ledger, () if self._former is None else (self._leadership.end_of(self._former),)
-            self._leadership.list_next(created, ends)
+            old = self._rolls.ledger
+            self._leadership.list_next(created)
             self._move_to(created.ledger)
             old.close()
-            self._former = old
+            self._leadership.record(self._leadership.end_of(old))
             self._tell(self._rolls.closed)
 
     def _create(self) -> CreatedLedger:
@@ -402,8 +425,7 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
         ledger = self._rolls.ledger
         with self._failing():
             ledger.close()
-            own = [ledger] if self._former is None else [self._former, ledger]
-            self._leadership.record(tuple(self._leadership.end_of(one) for one in own))
+            self._leadership.record(self._leadership.end_of(ledger))
 
     @contextmanager
     def _failing(self) -> Iterator[None]:

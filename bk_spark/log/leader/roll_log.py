@@ -6,7 +6,7 @@ happens, and carries out what the method returns. All appends pass one queue, in
     STEADY      appends go to the ledger; the one before it is closed
     OPENING     the next ledger is created and committed, while appends still go to the old one
     DRAINING    the next ledger is listed: appends are queued until every append to the old one is confirmed
-    CLOSING     the queue goes to the next ledger, and the old one is closed
+    CLOSING     the queue goes to the next ledger, and the old one is closed, and its end committed
     STEADY      …
 
 Why appends are queued (log rule 3): a0 and a1 are on their way to ledger 5, ledger 6 is listed, and b0 is appended. If b0
@@ -73,8 +73,12 @@ class RollLog(Generic[_Ledger, _Append]):
         self.refusal: BookKeeperError | None = None
         """The error for further appends: the first failure of the leader, or that it was closed."""
         self.has_failed = False
+        self.is_asked = False
+        """Whether a roll is due before the ledger is full."""
+        self.is_first = False
+        """Whether what ``next`` returned is the first append to the ledger."""
         self._limits = limits
-        self._due_bytes = limits.roll_bytes
+        self._full_bytes = self._due_bytes = limits.roll_bytes
         self._ledger_bytes = 0
         self._window_bytes = limits.window_bytes
         self._unconfirmed = 0
@@ -95,6 +99,7 @@ class RollLog(Generic[_Ledger, _Append]):
         if nbytes and self._unconfirmed_bytes and self._unconfirmed_bytes + nbytes > self._window_bytes:
             return None
         self._queue.popleft()
+        self.is_first = self.is_empty
         self._unconfirmed += 1
         self._unconfirmed_bytes += nbytes
         self._ledger_bytes += nbytes
@@ -140,7 +145,15 @@ class RollLog(Generic[_Ledger, _Append]):
     @property
     def is_roll_due(self) -> bool:
         """Whether the ledger is full, and a roll may begin."""
-        return self.state is RollState.STEADY and self.refusal is None and self._ledger_bytes >= self._due_bytes
+        return (
+            self.state is RollState.STEADY and self.refusal is None and (self.is_asked or self._ledger_bytes >= self._due_bytes)
+        )
+
+    def fill_to(self, nbytes: int | None) -> None:
+        """From now on a ledger is full with so many bytes, or with ``roll_bytes`` if these are fewer; None: with these."""
+        full = self._limits.roll_bytes if nbytes is None else min(nbytes, self._limits.roll_bytes)
+        if full != self._full_bytes:
+            self._full_bytes = self._due_bytes = full
 
     def begin_roll(self) -> None:
         """STEADY → OPENING: create the next ledger, and commit it."""
@@ -150,14 +163,15 @@ class RollLog(Generic[_Ledger, _Append]):
     def call_off(self) -> None:
         """OPENING → STEADY: no ledger could be created; nothing was committed. Another roll is due a little later."""
         self._move(RollState.OPENING, RollState.STEADY)
-        self._due_bytes = self._ledger_bytes + max(1, self._limits.roll_bytes // RETRY_PART)
+        self.is_asked = False
+        self._due_bytes = self._ledger_bytes + max(1, self._full_bytes // RETRY_PART)
 
     def opened(self, ledger: _Ledger) -> None:
         """OPENING → DRAINING: the log lists ``ledger``."""
         assert ledger is not self.ledger
         self._move(RollState.OPENING, RollState.DRAINING)
-        self.ledger = ledger
-        self._ledger_bytes, self._due_bytes = 0, self._limits.roll_bytes
+        self.ledger, self.is_asked = ledger, False
+        self._ledger_bytes, self._due_bytes = 0, self._full_bytes
 
     @property
     def queued(self) -> list[_Append]:

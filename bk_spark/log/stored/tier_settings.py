@@ -35,9 +35,13 @@ class Tier:
     """pyiceberg's properties of the catalog, and its ``name`` (``default``). Without secrets: whoever tiers or reads has them
     in its environment. Without a ``type`` or ``uri`` it is a file of SQLite, ``catalog.db`` at a ``file:`` location."""
     tier_after_s: int = 900
-    """``bk-spark tier serve`` tiers rows so many seconds after their commit."""
+    """``bk-spark tier serve`` tiers rows so many seconds after their commit. A leader's ledger is rolled for it."""
     keep_on_bookies_s: int = 86_400
-    """Ledgers stay on bookies at least so many seconds after they were tiered."""
+    """Ledgers stay on bookies for so many seconds after they were tiered."""
+    tier_after_bytes: int | None = None
+    """Or sooner: once so many bytes wait. None: they wait for ``tier_after_s``."""
+    keep_on_bookies_bytes: int | None = None
+    """Or shorter: the oldest ones leave while tiered ledgers of more bytes are on bookies. None: however many."""
 
     def __post_init__(self) -> None:
         scheme, found, rest = self.location.partition("://") if isinstance(self.location, str) else ("", "", "")
@@ -57,6 +61,9 @@ class Tier:
             raise ConfigError("the catalog of a tier", secret, remedy)
         check_integer("tier_after_s", self.tier_after_s, 0)
         check_integer("keep_on_bookies_s", self.keep_on_bookies_s, 0)
+        for name, limit in (("tier_after_bytes", self.tier_after_bytes), ("keep_on_bookies_bytes", self.keep_on_bookies_bytes)):
+            if limit is not None:
+                check_integer(name, limit, 0)
 
     def encode(self) -> bytes:
         return encode(FORMAT_OF_TIERS, **{**asdict(self), "catalog": dict(self.catalog)})
@@ -72,6 +79,12 @@ class Tier:
                 {text(name): text(one) for name, one in record["catalog"].items()},
                 integer(record["tier_after_s"], 0),
                 integer(record["keep_on_bookies_s"], 0),
+                _limit(record.get("tier_after_bytes")),
+                _limit(record.get("keep_on_bookies_bytes")),
             )
 
         return decode(what, value, build)
+
+
+def _limit(value: object) -> int | None:
+    return None if value is None else integer(value, 0)

@@ -48,6 +48,12 @@ class BatonLoop:
             self._is_running = True
             self._world.baton.spawn(self._process.name, self._run).join_group(self._process)
 
+    def time(self) -> float:
+        return 0.0
+
+    def call_later(self, delay: float, call: Callable[[], object]) -> None:
+        """Timers roll ledgers for a tier, as the leaders of a duel do at any time."""
+
     def _run(self) -> None:
         while self._calls:
             self._calls.popleft()()

@@ -111,7 +111,7 @@ def old_ledgers_are_not_closed_before_the_next_roll() -> Iterator[None]:
     def roll(self: LogWriteHandle) -> None:
         created = self._create()
         with self._failing():
-            self._leadership.list_next(created, ())
+            self._leadership.list_next(created)
             self._move_to(created.ledger)
             self._tell(self._rolls.closed)
 

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from bk_spark.errors import ConfigError, MetadataConflictError, MetadataUnavailableError, NoSuchLogError, SchemaMismatchError
+from bk_spark.errors import (
+    ConfigError,
+    LedgerNotClosedError,
+    MetadataConflictError,
+    MetadataUnavailableError,
+    NoSuchLogError,
+    SchemaMismatchError,
+)
 from bk_spark.log.log_handle import LogPosition
 from bk_spark.log.stored.values import CommitKind, CommittedLedger, Retention
 from tests.unit.log.leader.leader_model import ENTRY, WorldLedger, WorldLogs
@@ -169,7 +176,8 @@ def test_a_ledger_that_was_left_open_is_not_truncated(log, monkeypatch):
     monkeypatch.setattr(WorldLedger, "close", lambda ledger: None)
     writer = log.open_writer()
     writer.append(ENTRY)
-    writer.roll()
+    with pytest.raises(LedgerNotClosedError):
+        writer.roll()
     with pytest.raises(MetadataConflictError):
         log.truncate(LogPosition(writer.ledger_id, 0))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,6 +23,7 @@ from bk_spark.log.changes.plan import CommitRequest
 from bk_spark.log.leader.leadership import CreatedLedger, end_of
 from bk_spark.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.log.leader.roll_log import RollLimits
+from bk_spark.log.leader.tier_rolls import TierWait
 from bk_spark.log.log_handle import LedgerAccess, Log
 from bk_spark.log.log_store import LogStore
 from bk_spark.log.stored.values import CommitKind, CommittedLedger
@@ -142,19 +143,27 @@ class HandLeadership:
     commit_error: BaseException | None = None
     may_list: threading.Event = field(default_factory=threading.Event)
     created: list[HandLedger] = field(default_factory=list)
+    wait: TierWait | None = None
+    """What the log's tier says."""
+    wait_error: BookKeeperError | None = None
+    looks: int = 0
+    """For the tier."""
+    tries: int = 0
+    """To create a ledger."""
 
     def __post_init__(self) -> None:
         self.may_list.set()
 
     def create(self) -> CreatedLedger:
+        self.tries += 1
         if self.creation_error is not None:
             raise self.creation_error
         self.created.append(HandLedger(5 + len(self.created) + 1))
         return CreatedLedger(self.created[-1], job=None)  # type: ignore[arg-type]
 
-    def list_next(self, created: CreatedLedger, ends: Sequence[CommittedLedger]) -> None:
+    def list_next(self, created: CreatedLedger) -> None:
         assert self.may_list.wait(DEADLINE_S)
-        self.record(ends)
+        self._check_commits()
         assert isinstance(created.ledger, HandLedger)
         self.ledgers.append(created.ledger)
         self.most_open = max(self.most_open, len(self.ledgers) - len(self.recorded))
@@ -162,10 +171,19 @@ class HandLeadership:
     def end_of(self, ledger: HandLedger) -> CommittedLedger:
         return end_of(ledger)  # type: ignore[arg-type]
 
-    def record(self, ends: Sequence[CommittedLedger]) -> None:
+    def record(self, end: CommittedLedger) -> None:
+        self._check_commits()
+        self.recorded.append(end)
+
+    def tier_wait(self) -> TierWait | None:
+        self.looks += 1
+        if self.wait_error is not None:
+            raise self.wait_error
+        return self.wait
+
+    def _check_commits(self) -> None:
         if self.commit_error is not None:
             raise self.commit_error
-        self.recorded += ends
 
     def lead(self, roll_bytes: int = 10**9, window_bytes: int = 10**6, append_wait_s: float = 120.0) -> LogWriteHandle:
         leadership: Any = self

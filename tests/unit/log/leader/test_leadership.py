@@ -41,14 +41,14 @@ def test_a_writer_opens_a_ledger_at_the_end_of_the_log_and_its_close_records_whe
     assert log.ledgers() == [old, CommittedLedger(writer.ledger_id, 2, 300, 3)]
 
 
-def test_rolls_are_commits_that_record_the_end_of_the_ledger_before_the_last(log, world_logs):
+def test_rolls_are_commits_that_record_the_end_of_the_ledger_before(log, world_logs):
     writer, opened = log.open_writer(), []
     for _ in range(3):
         writer.append(ENTRY)
         opened.append(writer.ledger_id)
         writer.roll()
     closed = [CommittedLedger(one, 0, 100, 1) for one in opened]
-    assert log.ledgers() == [*closed[:2], OpenLedger(opened[2], 3), OpenLedger(writer.ledger_id, 4)]
+    assert log.ledgers() == [*closed, OpenLedger(writer.ledger_id, 6)]
     writer.close()
     assert log.ledgers() == closed
     assert world_logs.unlisted(log) == [writer.ledger_id], "it ended without an entry"

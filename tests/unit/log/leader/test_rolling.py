@@ -162,7 +162,7 @@ def test_no_more_than_two_ledgers_of_a_leader_are_open(
     assert (leader.most_open, len(leader.ledgers)) == (most_open, 3)
 
 
-def test_each_roll_records_the_end_of_the_ledger_before_the_last_and_close_records_the_rest(leader: HandLeadership) -> None:
+def test_each_roll_records_the_end_of_the_ledger_before_and_close_that_of_the_last(leader: HandLeadership) -> None:
     writer = leader.lead()
     recorded = []
     for payload in (b"a", b"bb", b"ccc"):
@@ -171,7 +171,7 @@ def test_each_roll_records_the_end_of_the_ledger_before_the_last_and_close_recor
         future.result(0)
         recorded.append(len(leader.recorded))
         writer.roll()
-    assert recorded == [0, 0, 1]
+    assert recorded == [0, 1, 2]
     writer.close()
     ends = [(5, 0, 1), (6, 0, 2), (7, 0, 3), (8, -1, 0)]
     assert leader.recorded == [CommittedLedger(one, last, length, last + 1) for one, last, length in ends]
