@@ -16,6 +16,7 @@ ClientConfig               its settings
 LocalCluster               ZooKeeper and bookies on this machine, for as long as a block
 register(spark)            makes the format known where Spark does not find it by itself
 compact_log(spark, …)      joins the small ledgers of a log
+tier_log(spark, …)         moves the rows of a log's closed ledgers into its Iceberg table
 LogPosition, LogVersion,   values that calls take and give
 CommittedLedger,
 Retention, DigestType
@@ -81,6 +82,7 @@ if TYPE_CHECKING:
     from bk_spark.bookkeeper import BookKeeper
     from bk_spark.config import BookieConfig, ClientConfig, DigestType
     from bk_spark.datasource.jobs.compact_log import compact_log
+    from bk_spark.datasource.jobs.tier_log import tier_log
     from bk_spark.datasource.source import register
     from bk_spark.local.cluster import LocalCluster
     from bk_spark.log.entry_range import LogPosition
@@ -100,6 +102,7 @@ _LAZY = {
     "Retention": "bk_spark.log.stored.values",
     "Tier": "bk_spark.log.stored.tier_settings",
     "register": "bk_spark.datasource.source",
+    "tier_log": "bk_spark.datasource.jobs.tier_log",
 }
 
 __all__ = [
@@ -154,6 +157,7 @@ __all__ = [
     "__version__",
     "compact_log",
     "register",
+    "tier_log",
 ]
 
 

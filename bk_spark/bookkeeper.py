@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -243,7 +243,7 @@ class BookKeeper:
             self.config.add_batch_bytes,
             self.config.append_wait_s,
             existing_ledgers=self.existing_ledgers,
-            set_tier=_set_tier,
+            tables=_Tables(),
         )
 
     def list_logs(self) -> list[str]:
@@ -402,11 +402,18 @@ class _Opened:
             in_thread(_Opened(self.uri, self.store, self.znodes, self.context).close)
 
 
-def _set_tier(opener: LogLedgerOpener, tier: Tier) -> None:
+class _Tables:
+    """Imports what reads and writes Parquet where it is needed: others need not wait for it."""
 
-    from bk_spark.lake.tier_log import set_tier  # with what reads and writes Parquet, which others need not wait for
+    def set_tier(self, opener: LogLedgerOpener, tier: Tier) -> None:
+        from bk_spark.lake.tier_log import set_tier
 
-    set_tier(opener, tier)
+        set_tier(opener, tier)
+
+    def drop_of(self, opener: LogLedgerOpener) -> Callable[[], None]:
+        from bk_spark.lake.tier_log import drop_of
+
+        return drop_of(opener)
 
 
 def ledger_options(

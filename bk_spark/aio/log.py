@@ -29,6 +29,7 @@ from bk_spark.log.rows.row_writer import leader_of
 from bk_spark.log.rows.tail_pace import TailPace
 from bk_spark.log.rows.tail_plan import LATEST
 from bk_spark.log.stored.snapshot import LogSnapshot
+from bk_spark.log.stored.tier_settings import Tier
 from bk_spark.log.stored.values import CommittedLedger, LogVersion, OpenLedger, Retention
 from bk_spark.log.stream.order import FAIL
 from bk_spark.log.tier.tiered_handle import TieredHandle
@@ -60,6 +61,10 @@ class AsyncLog:
         """Replace the log's retention as a whole. Takes effect at the next vacuum."""
         await self._calls.in_thread(lambda: self._log.set_retention(retention))
 
+    async def set_tier(self, tier: Tier) -> None:
+        """See ``Log.set_tier``."""
+        await self._calls.in_thread(lambda: self._log.set_tier(tier))
+
     async def snapshot(self, version: int | None = None) -> LogSnapshot:
         """The log at ``version``, by default the newest. Raises NoSuchLogError, ConfigError."""
         return await self._calls.in_thread(lambda: self._log.snapshot(version))
@@ -90,9 +95,9 @@ class AsyncLog:
         """Fence and close what a leader left open, and record the ends, as ``Log.recover``."""
         return await self._calls.in_thread(self._log.recover)
 
-    async def delete(self) -> None:
+    async def delete(self, *, drop_table: bool = False) -> None:
         """Delete the log and all its ledgers, those of old versions too. A second call finishes what was cut short."""
-        await self._calls.in_thread(self._log.delete)
+        await self._calls.in_thread(lambda: self._log.delete(drop_table=drop_table))
 
     async def open_writer(
         self,

@@ -35,7 +35,9 @@ def add(commands: Commands) -> None:
     show.add_argument("--limit", type=count, default=20, metavar="N", help=text)
     log_rows.add(group)
     text = "delete one log and all its ledgers for good; on a terminal it asks first"
-    add_yes(log_command(group, "delete", text, _delete))
+    delete = log_command(group, "delete", text, _delete)
+    add_yes(delete)
+    delete.add_argument("--drop-table", action="store_true", help="drop the table of its tier, too, with all its files")
     log_changes.add(group)
     log_changes.add_orphans(commands)
 
@@ -86,9 +88,26 @@ def _show(args: argparse.Namespace) -> None:
 def _delete(args: argparse.Namespace) -> None:
     with bookkeeper(args) as client:
         total = _total(client, args.name)
-        check_wanted(args, "log", args.name)
-        client.logs.deleter.delete(args.name)
-    print_record({"log": args.name, "deleted": True, **total}, as_json=args.json)
+        table = _table(client, args.name)
+        if table is not None and not args.drop_table:
+            say(f"the table of its tier, {table}, stays: --drop-table drops it, too")
+        check_wanted(args, "log", args.name if table is None or not args.drop_table else f"{args.name} and its table {table}")
+        if args.drop_table:
+            client.open_log(args.name).delete(drop_table=True)
+        else:
+            client.logs.deleter.delete(args.name)
+    of_table = {} if table is None else {"table": table, "table_dropped": args.drop_table}
+    print_record({"log": args.name, "deleted": True, **total, **of_table}, as_json=args.json)
+
+
+def _table(client: BookKeeper, name: str) -> str | None:
+    """That of the log's tier."""
+    try:
+        uid = client.logs.names.uid(name)
+        has_tier = client.logs.names.head(name, uid).tier is not None
+        return client.logs.reader.tier.settings(name, uid).table if has_tier else None
+    except NoSuchLogError:
+        return None  # a deletion was begun before
 
 
 def _total(client: BookKeeper, name: str) -> dict[str, int | None]:
@@ -136,7 +155,7 @@ def _tier(places: TierPlaces, mark: TierMark, name: str, snapshot: LogSnapshot) 
     """Where the tier lies, and how much of the log's newest version is in it, and on bookies no more."""
     settings = places.settings(name, snapshot.uid)
     ids = [one.ledger_id for one in snapshot.ledgers]
-    last = places.section(name, snapshot.uid, mark.sections - 1).ledgers[-1].ledger_id if mark.sections else None
+    last = places.section(name, snapshot.uid, mark.sections - 1).ledgers[-1].ledger_id if mark.sections > mark.oldest else None
     behind = ids.index(last) + 1 if last in ids else 0
     tiered = Totals.of(snapshot.ledgers[:behind])
     return {

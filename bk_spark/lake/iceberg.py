@@ -29,15 +29,19 @@ try:
     from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
     from pyiceberg.io.pyarrow import parquet_file_to_data_file
     from pyiceberg.manifest import DataFile as IcebergFile
-    from pyiceberg.manifest import FileFormat
+    from pyiceberg.manifest import FileFormat, ManifestFile
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table, Transaction
+    from pyiceberg.table.metadata import TableMetadata
     from pyiceberg.table.update import (
         AssertCurrentSchemaId,
         AssertDefaultSpecId,
         AssertLastAssignedFieldId,
         AssertRefSnapshotId,
         AssertTableUUID,
+        RemoveSnapshotRefUpdate,
+        RemoveSnapshotsUpdate,
+        SetSnapshotRefUpdate,
         TableRequirement,
         TableUpdate,
     )
@@ -47,6 +51,9 @@ except ImportError as missing:
 
 _LOG, _STEP = "bk-spark.log", "bk-spark.step"
 """Properties of the table."""
+
+_TAG = "bk-spark-"
+"""Tags of ours begin so; a version of the log follows."""
 
 _FORMAT_VERSION = "2"
 _NAMES = {
@@ -63,6 +70,9 @@ _NAMES = {
     pa.timestamp("us", "UTC"): ("timestamptz",),
 }
 """Iceberg's types for a log's values: that of the same name first, then wider ones."""
+
+_KEPT = {"write.metadata.delete-after-commit.enabled": "true", "write.metadata.previous-versions-max": "100"}
+"""Of the table's own metadata files, one for each commit: as many as Iceberg keeps by default, and older ones are deleted."""
 
 _FIELD_ID = b"PARQUET:field_id"
 _MAIN = "main"
@@ -116,15 +126,52 @@ class IcebergTable:
                 table = self._catalog.load_table(self._tier.table)
             staged = table.transaction()
             known = {task.file.file_path: task.file for task in table.scan().plan_files()} if change.remove else {}
-            summary = {"bk-spark.log": self._log, "bk-spark.step": str(change.step)}
+            summary = {"bk-spark.log": self._log, "bk-spark.step": str(change.step), "bk-spark.version": str(change.version)}
+            if change.ledgers:
+                summary["bk-spark.ledgers"] = f"{change.ledgers[0]} to {change.ledgers[-1]}"
             with staged.update_snapshot(snapshot_properties=summary).overwrite() as overwrite:
                 for path in sorted(change.remove):
                     overwrite.delete_data_file(known[path])
                 for added in change.add:
                     overwrite.append_data_file(self._fitting(table, added.path))
             staged.set_properties({_STEP: str(change.step)})
-            required = (*_requirements(table), AssertRefSnapshotId.model_validate({"ref": _MAIN, "snapshot-id": base.snapshot}))
-            self._catalog.commit_table(table, required, _updates(staged))
+            required = (*_requirements(table), _at_snapshot(base.snapshot))
+            tags = [_tag(base.snapshot, change.version)] if change.remove and base.snapshot is not None else []
+            self._catalog.commit_table(table, required, (*_updates(staged), *tags))
+
+    def expire(self, before_ms: int, version: int) -> None:
+        """See ``TierTable``."""
+        for _ in range(_TRIES):
+            with self._asked("reading"):
+                table = self._catalog.load_table(self._tier.table)
+                change = _expiry(table.metadata, before_ms, version)
+                if not change:
+                    return
+                files = _metadata_files(table)
+            required = (*_requirements(table), _at_snapshot(_snapshot_of(table)))
+            with suppress(StorageError), self._asked("expiring snapshots of"):
+                self._catalog.commit_table(table, required, change)
+                self._delete_unnamed(files)
+                return
+        raise StorageError(f"expiring snapshots of table {self._tier.table}", f"{_TRIES} tries were refused")
+
+    def paths(self) -> frozenset[str]:
+        """See ``TierTable``."""
+        with self._asked("reading"):
+            table = self._catalog.load_table(self._tier.table)
+            entries = (entry for one in _manifests(table).values() for entry in one.fetch_manifest_entry(table.io))
+            return frozenset(entry.data_file.file_path for entry in entries)
+
+    def _delete_unnamed(self, before: frozenset[str]) -> None:
+        """The manifests of snapshots that are gone now. A failure leaves small files behind, which nobody needs."""
+        table = self._catalog.load_table(self._tier.table)
+        for path in sorted(before - _metadata_files(table)):
+            table.io.delete(path)
+
+    def drop(self) -> None:
+        """Out of the catalog, with all its files."""
+        with self._asked("dropping"):
+            self._catalog.purge_table(self._tier.table)
 
     def unfit(self, paths: Iterable[str]) -> list[str]:
         """See ``TierTable``."""
@@ -196,7 +243,13 @@ class IcebergTable:
 
     def _properties(self) -> dict[str, str]:
         metrics = {f"write.metadata.metrics.column.{name}": "full" for name in PLACE}
-        return {_LOG: self._uid, "format-version": _FORMAT_VERSION, "write.parquet.compression-codec": "zstd", **metrics}
+        return {
+            _LOG: self._uid,
+            "format-version": _FORMAT_VERSION,
+            "write.parquet.compression-codec": "zstd",
+            **_KEPT,
+            **metrics,
+        }
 
     def _step_in(self, text: str) -> StepName:
         try:
@@ -234,6 +287,34 @@ class IcebergTable:
 def _snapshot_of(table: Table) -> int | None:
     found = table.current_snapshot()
     return None if found is None else found.snapshot_id
+
+
+def _at_snapshot(snapshot: int | None) -> TableRequirement:
+    return AssertRefSnapshotId.model_validate({"ref": _MAIN, "snapshot-id": snapshot})
+
+
+def _tag(snapshot: int, version: int) -> TableUpdate:
+    return SetSnapshotRefUpdate.model_validate({"ref-name": f"{_TAG}{version}", "type": "tag", "snapshot-id": snapshot})
+
+
+def _expiry(metadata: TableMetadata, before_ms: int, version: int) -> tuple[TableUpdate, ...]:
+    """What drops our tags of versions up to ``version``, and old snapshots without a name."""
+    own = {name: name.removeprefix(_TAG) for name in metadata.refs if name.startswith(_TAG)}
+    tags = [name for name, number in own.items() if number.isdecimal() and int(number) <= version]
+    named = {ref.snapshot_id for name, ref in metadata.refs.items() if name not in tags} | {metadata.current_snapshot_id}
+    old = [one.snapshot_id for one in metadata.snapshots if one.timestamp_ms < before_ms and one.snapshot_id not in named]
+    dropped = (RemoveSnapshotRefUpdate.model_validate({"ref-name": name}) for name in tags)
+    return (*dropped, *([RemoveSnapshotsUpdate.model_validate({"snapshot-ids": old})] if old else []))
+
+
+def _manifests(table: Table) -> dict[str, ManifestFile]:
+    """Those of all snapshots, by path."""
+    return {one.manifest_path: one for snapshot in table.metadata.snapshots for one in snapshot.manifests(table.io)}
+
+
+def _metadata_files(table: Table) -> frozenset[str]:
+    """What snapshots consist of, but for their data files."""
+    return frozenset((*_manifests(table), *(one.manifest_list for one in table.metadata.snapshots)))
 
 
 def _requirements(table: Table) -> tuple[TableRequirement, ...]:

@@ -136,4 +136,4 @@ def section_after(section: TierSection, rewritten: Sequence[DataFile], gone: fro
     moved = {ledger for file in rewritten for ledger in file.ledgers}
     kept = (one for file in section.files for one in (of_ledgers([file], own - moved) if file.path in gone else [file]))
     new = (one for one in of_ledgers(rewritten, own | {NOT_NAMED}) if own.intersection(one.ledgers))
-    return TierSection(section.ledgers, merged((*kept, *new)))
+    return replace(section, files=merged((*kept, *new)))

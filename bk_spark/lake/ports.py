@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -46,6 +46,10 @@ class TableChange:
     step: StepName
     add: tuple[DataFile, ...]
     remove: frozenset[str]
+    version: int = 0
+    """The log's. What is removed may be needed by versions below: a tag keeps the snapshot before from others' expiry."""
+    ledgers: tuple[int, ...] = ()
+    """Whose rows come into the table."""
 
 
 class TierTable(Protocol):
@@ -62,6 +66,15 @@ class TierTable(Protocol):
 
         Whatever it raises, the change may have been made: look.
         """
+
+    def expire(self, before_ms: int, version: int) -> None:
+        """Drop our tags of versions up to ``version``; then snapshots from before ``before_ms``, but for those that refs name.
+
+        The newest one stays. Nothing else of the table changes.
+        """
+
+    def paths(self) -> frozenset[str]:
+        """The data files of all snapshots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +109,16 @@ class TierFiles(Protocol):
     def delete_folder(self, folder: str) -> None:
         """Delete it with its files. May be called again."""
 
+    def sweep(self, last: int, named: Container[str]) -> None:
+        """Delete all files in folders of steps up to ``last`` but for the named ones. May be called again."""
+
 
 def folder_of(step: int, attempt: str) -> str:
     """Where the files of an attempt lie, among those of the log."""
     return f"{step}-{attempt}"
+
+
+def step_of(folder: str) -> int | None:
+    """The step of a folder that ``folder_of`` named; None for one of somebody else."""
+    number, found, _ = folder.partition("-")
+    return int(number) if found and number.isascii() and number.isdecimal() else None

@@ -7,6 +7,7 @@ tiering.run()                   tier what is closed, then release what may leave
 from __future__ import annotations
 
 import uuid
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,10 +15,11 @@ import pyarrow as pa
 from bk_spark.errors import ConfigError
 from bk_spark.lake.begin import begin_tier, check_same_place, set_settings
 from bk_spark.lake.columns import UnfitColumnError, table_columns
-from bk_spark.lake.data_files import DataFiles
+from bk_spark.lake.data_files import DataFiles, TaskRunner
 from bk_spark.lake.plan import Due
 from bk_spark.lake.row_source import RowSource
 from bk_spark.lake.tierer import Tierer
+from bk_spark.lake.vacuum import TierVacuum
 from bk_spark.log.cleanup.store_clock import StoreTimes
 from bk_spark.log.stored.origins import origins
 from bk_spark.log.stored.tier_mark import TierMark
@@ -66,11 +68,36 @@ def set_tier(opener: LogLedgerOpener, tier: Tier, seen: Tier | None = None) -> N
     begin_tier(opener.logs, name, uid, state.uuid)
 
 
+def drop_of(opener: LogLedgerOpener) -> Callable[[], None]:
+    """What drops the table of a log's tier, with all files of both, also if the log is gone by then.
+
+    Raises ConfigError for a log without a tier, and for a table that is not the log's; StorageError.
+    """
+    from bk_spark.lake.iceberg import IcebergTable
+
+    name, uid = opener.name, _uid(opener)
+    settings = opener.logs.reader.tier.settings(name, uid)
+    table = IcebergTable(settings, name, uid)
+    if table.look().log_uid != uid:
+        raise ConfigError("the table of a tier", settings.table, "it is not this log's: drop it by its catalog")
+
+    def drop() -> None:
+        table.drop()
+        store_of(settings).delete_folder(_folder(settings, uid))
+
+    return drop
+
+
+def _folder(settings: Tier, uid: str) -> str:
+    """Of the files of a log's tier: other logs may have the same location."""
+    return f"{settings.location}/data/{uid}"
+
+
 class Tiering:
     """The tier of one log. Any number of processes may run it at once."""
 
-    def __init__(self, opener: LogLedgerOpener) -> None:
-        """Raises ConfigError for a log without a tier."""
+    def __init__(self, opener: LogLedgerOpener, runner: TaskRunner | None = None) -> None:
+        """``runner`` writes files and reads them back. Raises ConfigError for a log without a tier."""
         from bk_spark.lake.iceberg import IcebergTable
 
         self._logs = opener.logs
@@ -78,20 +105,23 @@ class Tiering:
         self._paths = self._logs.names.paths(self._uid)
         self._settings = self._logs.reader.tier.settings(self._name, self._uid)
         table = IcebergTable(self._settings, self._name, self._uid)
-        folder = f"{self._settings.location}/data/{self._uid}"  # other logs may have the same location
-        files = DataFiles(store_of(self._settings), folder, RowSource(opener), table.identified)
+        folder = _folder(self._settings, self._uid)
+        files = DataFiles(store_of(self._settings), folder, RowSource(opener), table.identified, runner)
         self._tierer = Tierer(self._logs, self._name, self._uid, table, files, lambda: uuid.uuid4().hex[:12])
+        self._vacuum = TierVacuum(self._logs, self._name, self._uid, table, files)
 
     def run(self) -> TierReport:
         """Tier all closed ledgers, then release those that have been tiered for as long as the settings say.
+
+        After a vacuum of the log, what no version that can be read needs of the tier is deleted, too.
 
         May be called again after any error. Raises as ``Tierer.run``, and ``Tierer.release``.
         """
         return self._run(len)
 
     def run_due(self) -> TierReport:
-        """As ``run``, where the oldest rows that are not tiered have waited for as long as the settings say."""
-        return self._run(lambda waiting: len(waiting) if waiting and self._is_due(waiting[0]) else 0)
+        """As ``run``, where the rows that are not tiered have waited for as long as the settings say, or are as many."""
+        return self._run(lambda waiting: len(waiting) if waiting and self._is_due(waiting) else 0)
 
     def _run(self, due: Due) -> TierReport:
         first = self._mark().sections
@@ -104,11 +134,20 @@ class Tiering:
         mark = self._mark()
         self._tierer.release(self._due(mark))
         released = self._mark().cleared
+        self._vacuum.run(self._oldest_snapshot_ms())
         waiting = self._totals(released, mark.sections).ledgers
         return TierReport(self._name, self._totals(first, mark.sections), self._totals(mark.cleared, released), waiting)
 
-    def _is_due(self, ledger: CommittedLedger) -> bool:
+    def _oldest_snapshot_ms(self) -> int:
+        """Snapshots of the table are kept for as long as versions of the log."""
+        retention = self._logs.names.fresh_head(self._name, self._uid).retention
+        return StoreTimes(self._logs.store, self._logs.znodes).now_ms() - 1000 * retention.version_retention_s
+
+    def _is_due(self, waiting: Sequence[CommittedLedger]) -> bool:
         """By the metadata store's clock. A ledger whose commit has no record any more is older than old versions are kept."""
+        most, ledger = self._settings.tier_after_bytes, waiting[0]
+        if most is not None and sum(one.length for one in waiting) >= most:
+            return True
         head = self._logs.names.head(self._name, self._uid)
         origin = origins(self._logs.reader, head, self._uid, [ledger.ledger_id], head.version).get(ledger.ledger_id)
         if origin is None:
@@ -118,7 +157,22 @@ class Tiering:
         return committed_ms <= times.now_ms() - 1000 * self._settings.tier_after_s
 
     def _due(self, mark: TierMark) -> int:
-        """How many first sections have been tiered for so long that their ledgers may leave bookies."""
+        """How many first sections have been tiered for so long, or before so many bytes, that they may leave bookies."""
+        return max(self._over(mark), self._old(mark))
+
+    def _over(self, mark: TierMark) -> int:
+        """Beyond the bytes that may stay."""
+        most = self._settings.keep_on_bookies_bytes
+        if most is None:
+            return mark.cleared
+        stays = 0
+        for number in reversed(range(mark.cleared, mark.sections)):
+            stays += self._totals(number, number + 1).length
+            if stays > most:
+                return number + 1
+        return mark.cleared
+
+    def _old(self, mark: TierMark) -> int:
         before_ms = StoreTimes(self._logs.store, self._logs.znodes).now_ms() - 1000 * self._settings.keep_on_bookies_s
         for number in range(mark.cleared, mark.sections):
             (stored,) = self._logs.store.get_many([self._paths.tier_section(number)])

@@ -8,17 +8,17 @@ Ref: DESIGN.md, "Lake".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError, MetadataConflictError, NoSuchLogError, State
-from bk_spark.lake.plan import Due, FilePlan, boundary_after, change_to, in_table, merged, of_ledgers, plan_step, section_after
+from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError, MetadataConflictError
+from bk_spark.lake.plan import Due, FilePlan, boundary_after, change_to, in_table, merged, of_ledgers, plan_step
 from bk_spark.lake.ports import TableChange, TableState, TierFiles, TierTable, folder_of
 from bk_spark.lake.rewritten import located
+from bk_spark.lake.stored_tier import AgainError, Sections, Stand, StoredTier
 from bk_spark.log.log_store import LogStore
-from bk_spark.log.stored.names import decode_head
-from bk_spark.log.stored.paths import BUCKET, LogPaths
+from bk_spark.log.stored.paths import BUCKET
 from bk_spark.log.stored.tier_mark import StepName, TierMark
 from bk_spark.log.stored.tier_records import (
     NOT_NAMED,
@@ -30,10 +30,7 @@ from bk_spark.log.stored.tier_records import (
     TierStep,
 )
 from bk_spark.log.stored.values import CommittedLedger, Head
-from bk_spark.metadata.store import Check, Create, SetValue, StoreChange, StoreError, TransactionFailedError, Versioned
-
-_TRIES = 50
-"""Each further try means that a commit, another tierer or the catalog came between, or that a line of a step is done."""
+from bk_spark.metadata.store import Check, Create, StoreChange
 
 _ATTEMPTS_KEPT = 4
 """Attempts whose late commit is recognized. That of an older one is undone by the next commit. With MOST_LEDGERS ledgers, each
@@ -47,54 +44,12 @@ GIVEN_UP = "given-up"
 
 
 @dataclass(frozen=True, slots=True)
-class _Stand:
-    """What one try has read of the metadata store."""
-
-    head: Head
-    head_version: int
-    step: TierStep | None
-    step_version: int
-
-    @property
-    def mark(self) -> TierMark:
-        assert self.head.tier is not None, "a log without a tier has no tierer"
-        return self.head.tier
-
-
-@dataclass(frozen=True, slots=True)
-class _Sections:
-    """Some sections, from number ``first`` on, and the versions of their znodes."""
-
-    first: int
-    sections: tuple[TierSection, ...]
-    versions: tuple[int, ...]
-
-    def numbered(self) -> Iterator[tuple[int, TierSection, int]]:
-        numbers = range(self.first, self.first + len(self.sections))
-        return zip(numbers, self.sections, self.versions, strict=True)
-
-    def expected(self, ledgers: Iterable[TieredLedger] = ()) -> dict[int, LedgerContent]:
-        """What their ledgers and some others hold."""
-        own = (ledger for section in self.sections for ledger in section.ledgers)
-        return {one.ledger_id: one.content for one in (*own, *ledgers)}
-
-    def changed(self, paths: LogPaths, files: Sequence[DataFile], gone: frozenset[str]) -> list[StoreChange]:
-        """The changes after which ``files`` stand in the place of ``gone`` ones."""
-        changes: list[StoreChange] = []
-        for number, section, version in self.numbered():
-            after = section_after(section, files, gone)
-            if after != section:
-                changes.append(SetValue(paths.tier_section(number), after.encode(), version))
-        return changes
-
-
-@dataclass(frozen=True, slots=True)
 class _Work:
     """A step under way, and the sections that the table has rows of."""
 
-    stand: _Stand
+    stand: Stand
     step: TierStep
-    present: _Sections
+    present: Sections
 
     @property
     def mark(self) -> TierMark:
@@ -108,10 +63,6 @@ class _Work:
         return replace(self.step.name, attempt=attempt.name)
 
 
-class _AgainError(Exception):
-    """Something was done, by this tierer or another one: look again."""
-
-
 class Tierer:
     """Tiers the log ``name`` with the uid ``uid``."""
 
@@ -119,6 +70,7 @@ class Tierer:
         self, logs: LogStore, name: str, uid: str, table: TierTable, files: TierFiles, draw_id: Callable[[], str]
     ) -> None:
         self._logs = logs
+        self._stored = StoredTier(logs, name, uid)
         self._store = logs.store
         self._paths = logs.names.paths(uid)
         self._name, self._uid = name, uid
@@ -136,15 +88,15 @@ class Tierer:
         """
 
         def one_try() -> bool:
-            stand = self._read()
+            stand = self._stored.read()
             if stand.step is not None:
                 self._complete(_Work(stand, stand.step, self._present(stand)))
                 return True
             if not self._claim(stand, due):
                 return False
-            raise _AgainError("a step was begun")
+            raise AgainError("a step was begun")
 
-        return self._until_done("tier it", one_try)
+        return self._stored.until_done("tier it", one_try)
 
     def give_up(self) -> bool:
         """End the step under way without its ledgers, for where it cannot be completed. False where there is none.
@@ -154,89 +106,45 @@ class Tierer:
         """
 
         def one_try() -> bool:
-            stand = self._read()
+            stand = self._stored.read()
             if stand.step is None:
                 return False
             self._end(_Work(stand, stand.step, self._present(stand)))
             return True
 
-        return self._until_done("give a step up", one_try)
+        return self._stored.until_done("give a step up", one_try)
 
     def release(self, sections: int) -> None:
         """Prove the first ``sections`` sections, and delete their ledgers from bookies. Raises as ``run``."""
-        mark = self._read().mark
+        mark = self._stored.read().mark
         for number in range(mark.cleared, min(sections, mark.sections)):
-            self._until_done(f"release section {number} of its tier", partial(self._release, number))
+            self._stored.until_done(f"release section {number} of its tier", partial(self._release, number))
 
-    def _until_done(self, what: str, one_try: Callable[[], bool]) -> bool:
-        """Try again where something came between, or was done. Returns what ``one_try`` does."""
-        last: Exception | None = None
-        for _ in range(_TRIES):
-            try:
-                return one_try()
-            except (_AgainError, StoreError, TransactionFailedError) as moved:
-                last = moved
-        assert last is not None, "each try returned or raised"
-        problem = f"{_TRIES} tries to {what} each met another change, or no answer (the last one: {last.__cause__ or last})"
-        raise MetadataConflictError(f"log '{self._name}'", f"{problem}: try again later") from last
-
-    # The metadata store
-
-    def _read(self) -> _Stand:
-        self._store.sync(self._paths.head)
-        step, head = self._store.get_many([self._paths.tier_step, self._paths.head])
-        if head is None:
-            raise NoSuchLogError(self._name)
-        decoded = decode_head(self._name, head)
-        if decoded.tier is None:
-            raise ConfigError(f"the tier of log '{self._name}'", State("missing"), "set one first")
-        what = f"the step of the tier of log '{self._name}'"
-        if step is None:
-            raise CorruptionError(what, "it is missing from the metadata store")
-        return _Stand(decoded, head.version, TierStep.decode(what, step.value) if step.value else None, step.version)
-
-    def _present(self, stand: _Stand) -> _Sections:
+    def _present(self, stand: Stand) -> Sections:
         """The sections that the table has rows of."""
-        return self._sections(stand.mark.first, stand.mark.sections)
+        return self._stored.sections(stand.mark.first, stand.mark.sections)
 
-    def _sections(self, first: int, beyond: int) -> _Sections:
-        found = self._store.get_many([self._paths.tier_section(number) for number in range(first, beyond)])
-        decoded = [self._decode_section(number, stored) for number, stored in enumerate(found, first)]
-        return _Sections(first, tuple(section for section, _ in decoded), tuple(version for _, version in decoded))
-
-    def _decode_section(self, number: int, stored: Versioned | None) -> tuple[TierSection, int]:
-        what = f"section {number} of the tier of log '{self._name}'"
-        if stored is None:
-            raise CorruptionError(what, "it is missing from the metadata store")
-        return TierSection.decode(what, stored.value), stored.version
-
-    def _claim(self, stand: _Stand, due: Due) -> bool:
+    def _claim(self, stand: Stand, due: Due) -> bool:
         closed = self._logs.reader.listing(self._name, self._uid, stand.head.version).closed
         present = self._present(stand)
         step = plan_step(stand.mark, present.sections, closed, due, self._draw_id()) or self._restoring(stand, present)
         if step is None:
             return False
-        step = replace(step, schema_id=stand.head.schema_id)
+        step = replace(step, schema_id=stand.head.schema_id, version=stand.head.version)
         mark = replace(stand.mark, boundary=boundary_after(stand.mark, step))
-        self._store.transaction([self._set_head(stand, mark), self._set_step(stand, step.encode())])
+        self._store.transaction([self._stored.set_head(stand, mark), self._stored.set_step(stand, step.encode())])
         return True
 
-    def _restoring(self, stand: _Stand, present: _Sections) -> TierStep | None:
+    def _restoring(self, stand: Stand, present: Sections) -> TierStep | None:
         """A step that changes no ledger, where the table is not what the last step made of it."""
         state, mark = self._look(stand.mark), stand.mark
         if state.step == mark.last:
             self._adopt(stand, present, state)
             return None
-        if self._read().mark != mark:
-            raise _AgainError("another tierer went on")
+        if self._stored.read().mark != mark:
+            raise AgainError("another tierer went on")
         self._check_not_ahead(mark, state)
         return TierStep(StepName(mark.last.number + 1, self._draw_id(), ""), (), mark.first, mark.removed)
-
-    def _set_head(self, stand: _Stand, mark: TierMark) -> StoreChange:
-        return SetValue(self._paths.head, replace(stand.head, tier=mark).encode(), stand.head_version)
-
-    def _set_step(self, stand: _Stand, value: bytes) -> StoreChange:
-        return SetValue(self._paths.tier_step, value, stand.step_version)
 
     # One step
 
@@ -251,7 +159,7 @@ class Tierer:
             self._clean_up(work, landed)
 
     def _write(self, work: _Work) -> None:
-        """A new attempt: its files, the proof, and then its note. Raises _AgainError."""
+        """A new attempt: its files, the proof, and then its note. Raises AgainError."""
         state = self._look(work.mark)
         if state.step == work.mark.last and work.plan.rewrites:
             self._adopt(work.stand, work.present, state)  # the files to rewrite may be gone
@@ -261,7 +169,7 @@ class Tierer:
         self._prove(files, work.present.expected(ledgers))
         noted = replace(work.step, attempts=(*work.step.attempts, StepAttempt(name, ledgers, files))[-_ATTEMPTS_KEPT:])
         self._store.set(self._paths.tier_step, noted.encode(), work.stand.step_version)
-        raise _AgainError("an attempt was written")
+        raise AgainError("an attempt was written")
 
     def _tiered(self, listed: CommittedLedger, content: LedgerContent) -> TieredLedger:
         if content.rows != listed.rows:
@@ -270,7 +178,7 @@ class Tierer:
         return TieredLedger(listed, content.digest)
 
     def _landed(self, work: _Work, attempt: StepAttempt) -> tuple[TableState, StepAttempt]:
-        """The table with the step, and the attempt that it came from. Raises _AgainError after a commit to the catalog."""
+        """The table with the step, and the attempt that it came from. Raises AgainError after a commit to the catalog."""
         state = self._look(work.mark)
         self._check_unmoved(work)  # read after the table, so that the table is never ahead of what is known of the steps
         if state.step.is_step(work.step.name):
@@ -282,13 +190,13 @@ class Tierer:
         else:
             self._check_not_ahead(work.mark, state)
         self._commit(work, change_to(work.plan.after(attempt), work.named(attempt), state), state)
-        raise _AgainError("the table was looked at again")
+        raise AgainError("the table was looked at again")
 
-    def _check_unmoved(self, work: _Work) -> _Stand:
-        """The newest head, if the tier stands where it did. Raises _AgainError."""
-        stand = self._read()
+    def _check_unmoved(self, work: _Work) -> Stand:
+        """The newest head, if the tier stands where it did. Raises AgainError."""
+        stand = self._stored.read()
         if (stand.mark, stand.step, stand.step_version) != (work.mark, work.step, work.stand.step_version):
-            raise _AgainError("another tierer went on")
+            raise AgainError("another tierer went on")
         return stand
 
     def _look(self, mark: TierMark) -> TableState:
@@ -310,7 +218,7 @@ class Tierer:
             raise ConfigError(f"the table of log '{self._name}'", state.uuid, problem)
 
     def _commit(self, work: _Work, change: TableChange, state: TableState) -> None:
-        """One commit to the catalog. Whatever it says, the next look tells what became of it, so it may raise _AgainError."""
+        """One commit to the catalog. Whatever it says, the next look tells what became of it, so it may raise AgainError."""
         mixed = next((one for one in state.files if one.path in change.remove and one.has_other_rows), None)
         if mixed is not None:
             problem = f"file {mixed.path} has rows of the log that are to be removed, and others: delete those, or move them"
@@ -318,12 +226,13 @@ class Tierer:
         missing = set(self._files.missing(change.add))
         if missing:
             self._note_moved(work, [one for one in change.add if one.path in missing], state)
+        told = replace(change, version=work.step.version, ledgers=tuple(one.ledger_id for one in work.step.add))
         try:
-            self._table.commit(state, change)
+            self._table.commit(state, told)
         except (ConfigError, CorruptionError):
             raise  # it will say so again
         except BookKeeperError as problem:
-            raise _AgainError from problem
+            raise AgainError from problem
 
     def _done(self, work: _Work, state: TableState, landed: StepAttempt) -> None:
         """Tell the log of what was found in the table."""
@@ -339,15 +248,18 @@ class Tierer:
             first=step.first,
             removed=step.removed,
         )
-        changes = [self._set_head(self._check_unmoved(work), after), self._set_step(work.stand, NO_STEP_UNDER_WAY)]
+        changes = [
+            self._stored.set_head(self._check_unmoved(work), after),
+            self._stored.set_step(work.stand, NO_STEP_UNDER_WAY),
+        ]
         changes += work.present.changed(self._paths, files, gone)
         if step.add:
-            changes += self._new_section(mark.sections, landed.ledgers, files)
+            changes += self._new_section(work, landed, files)
         self._store.transaction(changes)
 
-    def _new_section(self, number: int, ledgers: tuple[TieredLedger, ...], files: Sequence[DataFile]) -> list[StoreChange]:
-        own = {one.ledger_id for one in ledgers}
-        section = TierSection(ledgers, merged(of_ledgers(files, own)))
+    def _new_section(self, work: _Work, landed: StepAttempt, files: Sequence[DataFile]) -> list[StoreChange]:
+        number, own = work.mark.sections, {one.ledger_id for one in landed.ledgers}
+        section = TierSection(landed.ledgers, merged(of_ledgers(files, own)), work.step.version)
         bucket: list[StoreChange] = [Create(self._paths.tier_section_bucket(number))] if number % BUCKET == 0 else []
         return [*bucket, Create(self._paths.tier_section(number), section.encode())]
 
@@ -371,24 +283,24 @@ class Tierer:
             self._check_not_ahead(work.mark, state)
         if state.step != named:
             self._commit(work, change_to(in_table(work.mark, work.present.sections, work.present.first), named, state), state)
-            raise _AgainError("the table was looked at again")
-        last = self._sections(work.mark.sections - 1, work.mark.sections).sections if work.mark.sections else ()
+            raise AgainError("the table was looked at again")
+        last = self._stored.sections(max(work.mark.oldest, work.mark.sections - 1), work.mark.sections).sections
         boundary = last[-1].ledgers[-1].ledger_id if last else None
         after = replace(work.mark, last=named, boundary=boundary)
         stand = self._check_unmoved(work)
-        self._store.transaction([self._set_head(stand, after), self._set_step(stand, NO_STEP_UNDER_WAY)])
+        self._store.transaction([self._stored.set_head(stand, after), self._stored.set_step(stand, NO_STEP_UNDER_WAY)])
 
     # Files that others rewrote
 
-    def _adopt(self, stand: _Stand, present: _Sections, state: TableState) -> None:
-        """Return if all files of the sections are in the table. If their rows are in others: note them, raise _AgainError."""
+    def _adopt(self, stand: Stand, present: Sections, state: TableState) -> None:
+        """Return if all files of the sections are in the table. If their rows are in others: note them, raise AgainError."""
         there = state.paths()
         lost = [one for one in in_table(stand.mark, present.sections, present.first) if one.path not in there]
         if lost:
             self._note(stand, present, lost, self._located(lost, present.expected(), state))
 
     def _note_moved(self, work: _Work, missing: Sequence[DataFile], state: TableState) -> None:
-        """Files are gone that the table was to have again: it was set back, and then others joined them. Raises _AgainError.
+        """Files are gone that the table was to have again: it was set back, and then others joined them. Raises AgainError.
 
         Where their rows are now may be others, of ledgers that no section has, or that are in files of their own, too.
         """
@@ -400,13 +312,13 @@ class Tierer:
         files = [replace(one, ledgers=(*one.ledgers, NOT_NAMED)) for one in found]
         self._note(work.stand, work.present, missing, files)
 
-    def _note(self, stand: _Stand, present: _Sections, lost: Sequence[DataFile], files: Sequence[DataFile]) -> None:
-        """Note files in the place of lost ones. Raises _AgainError."""
+    def _note(self, stand: Stand, present: Sections, lost: Sequence[DataFile], files: Sequence[DataFile]) -> None:
+        """Note files in the place of lost ones. Raises AgainError."""
         unmoved = Check(self._paths.head, stand.head_version)
         changes = present.changed(self._paths, files, frozenset(one.path for one in lost))
         for change in changes:  # one by one: a transaction has a limit, and each holds alone
             self._store.transaction([unmoved, change])
-        raise _AgainError("files that others wrote were noted")
+        raise AgainError("files that others wrote were noted")
 
     def _located(self, lost: Sequence[DataFile], expected: dict[int, LedgerContent], state: TableState) -> tuple[DataFile, ...]:
         """Where the rows of files that are gone from the table are now. Raises CorruptionError unless all are there."""
@@ -425,7 +337,7 @@ class Tierer:
     def _release(self, number: int) -> bool:
         """Prove one section, say that its ledgers may go, look once more, and delete them."""
         what = f"section {number} of the tier of log '{self._name}'"
-        stand, one = self._read(), self._sections(number, number + 1)
+        stand, one = self._stored.read(), self._stored.sections(number, number + 1)
         [section], [version] = one.sections, one.versions
         if stand.mark.cleared > number:
             return True
@@ -444,7 +356,7 @@ class Tierer:
             raise CorruptionError(what, problem)
         proved = self._proved(what, section, gone)
         mark = replace(stand.mark, released=max(stand.mark.released, number + 1))
-        self._store.transaction([self._set_head(stand, mark), Check(self._paths.tier_section(number), version)])
+        self._store.transaction([self._stored.set_head(stand, mark), Check(self._paths.tier_section(number), version)])
         if not needed <= self._look(mark).paths():
             raise MetadataConflictError(what, "its files were rewritten during the proof: try again")
         self._logs.ledgers.delete_listed(proved, self._uid)

@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
@@ -50,6 +50,16 @@ DEFAULT_ROLL_BYTES = 1024**3
 At 10 MB/s this is a commit every two minutes, and 800 ledgers a day."""
 
 
+class Tables(Protocol):
+    """What is done with the tables of tiers. Only there pyiceberg is needed."""
+
+    def set_tier(self, opener: LogLedgerOpener, tier: Tier) -> None:
+        """See ``Log.set_tier``."""
+
+    def drop_of(self, opener: LogLedgerOpener) -> Callable[[], None]:
+        """What drops the table of a log's tier with all its files, also if the log is gone by then."""
+
+
 @dataclass(frozen=True, slots=True)
 class LedgerAccess:
     """How the client that opened a log opens and creates the log's ledgers, with the password given there."""
@@ -65,8 +75,7 @@ class LedgerAccess:
     append_wait_s: float = 120.0
     """``ClientConfig.append_wait_s`` of the client."""
     existing_ledgers: Describe = field(kw_only=True)
-    set_tier: Callable[[LogLedgerOpener, Tier], None] = field(kw_only=True)
-    """See ``Log.set_tier``."""
+    tables: Tables = field(kw_only=True)
 
 
 class Log:
@@ -98,7 +107,7 @@ class Log:
         whose columns Iceberg cannot hold, for a table that is not this log's, and for another place; StorageError where the
         catalog does not answer.
         """
-        self._access.set_tier(opener_of(self), tier)
+        self._access.tables.set_tier(opener_of(self), tier)
 
     def snapshot(self, version: int | None = None) -> LogSnapshot:
         """The log at ``version``, by default the newest. Raises NoSuchLogError, ConfigError."""
@@ -337,9 +346,16 @@ class Log:
         pace = TailPace(timeout_s)
         return RowTail(tail_plan(self, RowQuery(columns, where, time_zone, lane), start, overwrites), pace)
 
-    def delete(self) -> None:
-        """Delete the log and all its ledgers, those of old versions too. A second call finishes what was cut short."""
+    def delete(self, *, drop_table: bool = False) -> None:
+        """Delete the log and all its ledgers, those of old versions too. A second call finishes what was cut short.
+
+        The table of its tier stays, unless ``drop_table`` is set: then its catalog drops it with all its files, once the log is
+        gone. Raises ConfigError for ``drop_table`` where the log has no tier, StorageError where the catalog does not answer.
+        """
+        drop = self._access.tables.drop_of(opener_of(self)) if drop_table else None
         self._logs.deleter.delete(self.name, self.uid)
+        if drop is not None:
+            drop()
 
     def _row_target(self, compression: str) -> RowTarget:
         access = self._access

@@ -5,8 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from pyiceberg.catalog import load_catalog
 
-from bk_spark import BookKeeper, Tier
+import bk_spark
+from bk_spark import BookKeeper, JobFailedError, LogPosition, Tier
+from bk_spark.lake import file_tasks
 from tests.spark.conftest import Logs
 
 
@@ -63,3 +66,36 @@ def test_an_overwrite_takes_the_old_rows_out_of_the_table_and_their_version_stay
     assert (report.tiered.rows, report.released.rows) == (50, 50)
     assert sorted(ids(logs.read(tiered).collect())) == list(range(9000, 9050))
     assert ids(logs.read(tiered, versionAsOf=3).collect()) == list(range(3000))
+
+
+def test_a_spark_job_tiers_a_log_with_files_that_its_tasks_write(
+    logs: Logs, bookkeeper: BookKeeper, log: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_tasks, "FILE_BYTES", 4000)  # so that there are several tasks
+    frame = logs.spark.range(0, 1000, 1, 4).selectExpr("id", "cast(id AS string) AS name", "array(id, null) AS several")
+    logs.write(frame, log)
+    bookkeeper.open_log(log).set_tier(Tier(f"file://{tmp_path}/lake", "shop.numbers", keep_on_bookies_s=0))
+    report = bk_spark.tier_log(logs.spark, logs.uri, log)
+    assert (report.tiered.rows, report.released.rows, report.waiting) == (1000, 1000, 0)
+    written = list((tmp_path / "lake").rglob("data/**/*.parquet"))
+    assert len(written) >= 4
+    assert ids(logs.read(log).sort("id").collect()) == list(range(1000))
+    assert bk_spark.tier_log(logs.spark, logs.uri, log).tiered.rows == 0
+    bookkeeper.open_log(log).truncate(LogPosition(bookkeeper.open_log(log).ledgers()[2].ledger_id, 0))
+    left = bookkeeper.open_log(log).read_rows().read_all()
+    bk_spark.tier_log(logs.spark, logs.uri, log)
+    table = load_catalog("default", type="sql", uri=f"sqlite:///{tmp_path}/lake/catalog.db").load_table("shop.numbers")
+    assert sorted(table.scan().to_arrow()["id"].to_pylist()) == sorted(left["id"].to_pylist())
+
+
+def test_a_task_that_fails_names_what_it_could_not_write_and_the_next_job_completes_the_step(
+    logs: Logs, bookkeeper: BookKeeper, log: str, tmp_path: Path
+) -> None:
+    logs.write(logs.spark.range(100), log)
+    bookkeeper.open_log(log).set_tier(Tier(f"file://{tmp_path}/lake", "shop.numbers", keep_on_bookies_s=0))
+    (tmp_path / "lake" / "data").write_text("in the way")
+    with pytest.raises(JobFailedError, match=rf"tiering of log '{log}'.*writing file://{tmp_path}/lake/data"):
+        bk_spark.tier_log(logs.spark, logs.uri, log)
+    (tmp_path / "lake" / "data").unlink()
+    assert bk_spark.tier_log(logs.spark, logs.uri, log).released.rows == 100
+    assert ids(logs.read(log).sort("id").collect()) == list(range(100))

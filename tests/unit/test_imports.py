@@ -120,7 +120,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
         "datasource/write",
         "datasource/worker_python",
     ),
-    "datasource/jobs": ("datasource/source", "replication"),
+    "datasource/jobs": ("datasource/source", "replication", "lake"),
     "dashboard": ("replication",),
     "embedded": (),
     "embedded/owners": (),

@@ -58,6 +58,10 @@ class TierMark:
     """Those of the sections below are."""
     table_uuid: str = ""
     """The table's own id: one that is made anew under its name is another."""
+    oldest: int = 0
+    """The records of the sections below are deleted: no version that can be read lists their ledgers."""
+    vacuumed_version: int = 0
+    """The log's own, when the files and snapshots of the tier that nobody needs were last deleted."""
 
     def stored(self) -> dict[str, object]:
         return {**asdict(self), "last": str(self.last)}
@@ -75,4 +79,6 @@ class TierMark:
             integer(value["released"], 0, sections),
             integer(value["cleared"], 0, sections),
             text(value["table_uuid"]),
+            integer(value["oldest"], 0, sections),
+            integer(value["vacuumed_version"], 0),
         )

@@ -52,13 +52,13 @@ class TierPlaces:
         """
         try:
             mark = self._names.fresh_head(name, uid).tier
-            return self._find(name, uid, ledger_ids, mark.sections) if mark else {}
+            return self._find(name, uid, ledger_ids, range(mark.oldest, mark.sections)) if mark else {}
         except NoSuchLogError:
             return {}
 
     def released(self, name: str, uid: str, mark: TierMark | None, ledger_ids: Collection[int]) -> dict[int, TieredPlace]:
         """As ``find``, for ledgers that may be gone from bookies by ``mark``. Asks nobody for a log that released none."""
-        return self._find(name, uid, ledger_ids, mark.released) if mark is not None and mark.released else {}
+        return {} if mark is None else self._find(name, uid, ledger_ids, range(mark.oldest, mark.released))
 
     def known_settings(self, name: str, uid: str) -> Tier:
         """As ``settings``, as they were when this client first asked: where a tier lies never changes."""
@@ -84,9 +84,9 @@ class TierPlaces:
         (stored,) = self._store.get_many([self._names.paths(uid).tier_section(number)])
         return self._decoded(name, uid, number, stored)
 
-    def _find(self, name: str, uid: str, ledger_ids: Collection[int], sections: int) -> dict[int, TieredPlace]:
+    def _find(self, name: str, uid: str, ledger_ids: Collection[int], sections: range) -> dict[int, TieredPlace]:
         found: dict[int, TieredPlace] = {}
-        for numbers in chunks(range(sections), READS_AT_ONCE):
+        for numbers in chunks(sections, READS_AT_ONCE):
             values = self._store.get_many([self._names.paths(uid).tier_section(number) for number in numbers])
             for number, stored in zip(numbers, values, strict=True):
                 section = self._decoded(name, uid, number, stored)

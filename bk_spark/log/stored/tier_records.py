@@ -60,17 +60,24 @@ class TierSection:
 
     ledgers: tuple[TieredLedger, ...]
     files: tuple[DataFile, ...]
+    version: int = 0
+    """The log's newest one when they were listed."""
 
     def files_of(self, ledger_id: int) -> tuple[DataFile, ...]:
         return tuple(one for one in self.files if ledger_id in one.ledgers)
 
     def encode(self) -> bytes:
-        return encode(FORMAT_OF_TIERS, ledgers=_ledgers(self.ledgers), files=_files(self.files))
+        return encode(FORMAT_OF_TIERS, ledgers=_ledgers(self.ledgers), files=_files(self.files), version=self.version)
 
     @staticmethod
     def decode(what: str, value: bytes) -> TierSection:
         """Raises CorruptionError, FormatVersionError."""
-        return decode(what, value, lambda record: TierSection(_read_ledgers(record["ledgers"]), _read_files(record["files"])))
+
+        def build(record: dict[str, Any]) -> TierSection:
+            ledgers, files = _read_ledgers(record["ledgers"]), _read_files(record["files"])
+            return TierSection(ledgers, files, integer(record["version"], 0))
+
+        return decode(what, value, build)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +104,8 @@ class TierStep:
     """That of the log's newest version: it holds the rows of ``add``. None for a log of entries."""
     attempts: tuple[StepAttempt, ...] = ()
     """The newest one last. Earlier ones stay, because a commit of one may still come."""
+    version: int = 0
+    """The log's newest one when the step was begun: it lists ``add``, and not what leaves the table."""
 
     def attempt(self, name: str) -> StepAttempt | None:
         return next((one for one in self.attempts if one.name == name), None)
@@ -104,7 +113,7 @@ class TierStep:
     def encode(self) -> bytes:
         attempts = [[one.name, _ledgers(one.ledgers), _files(one.files)] for one in self.attempts]
         add = [_numbers(one) for one in self.add]
-        place = {"first": self.first, "removed": self.removed}
+        place = {"first": self.first, "removed": self.removed, "version": self.version}
         return encode(FORMAT_OF_TIERS, name=str(self.name), add=add, schema_id=self.schema_id, attempts=attempts, **place)
 
     @staticmethod
@@ -119,7 +128,8 @@ class TierStep:
             first, removed = integer(record["first"], 0), integer(record["removed"], 0)
             add = tuple(map(_listed, items(record["add"])))
             schema_id = record["schema_id"]
-            return TierStep(name, add, first, removed, None if schema_id is None else integer(schema_id, 0), tuple(attempts))
+            schema_id = None if schema_id is None else integer(schema_id, 0)
+            return TierStep(name, add, first, removed, schema_id, tuple(attempts), integer(record["version"], 0))
 
         return decode(what, value, build)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from typing import Any
 
@@ -78,6 +78,20 @@ class FileStore:
             system, path = self._at(address)
             found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
             return [one.base_name for one in found if one.type is fs.FileType.Directory]
+
+    def files(self, address: str) -> list[str]:
+        """The addresses of the files in a folder; none if there is no such folder."""
+        with _asked(f"listing {address}"):
+            system, path = self._at(address)
+            found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
+            return [f"{address}/{one.base_name}" for one in found if one.type is fs.FileType.File]
+
+    def delete(self, address: str) -> None:
+        """A file; nothing happens if it is not there."""
+        with _asked(f"deleting {address}"):
+            system, path = self._at(address)
+            with suppress(FileNotFoundError):
+                system.delete_file(path)
 
     def delete_folder(self, address: str) -> None:
         """With all that is in it; nothing happens if it is not there."""

@@ -41,6 +41,9 @@ def test_a_log_gets_a_tier_and_is_tiered_by_commands(run, fails, client, log, tm
     [shown] = run("log", "show", log)
     assert (shown["tiered_ledgers"], shown["tiered_rows"], shown["tier_lag_rows"]) == (1, 100, 7)
     assert len(run("log", "read", log, "--limit", "1000")) == 107
+    [deleted] = run("log", "delete", log, "--drop-table")
+    assert (deleted["table"], deleted["table_dropped"]) == (f"shop.{log.replace('-', '_')}", True)
+    assert not list((tmp_path / "lake").rglob("*.parquet"))
 
 
 def test_a_log_without_a_tier_is_told_how_to_get_one(fails, client, log) -> None:

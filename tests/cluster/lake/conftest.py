@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyiceberg.catalog import load_catalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import Table
 
 from bk_spark import BookKeeper, NoSuchLogError, Tier
@@ -31,10 +31,13 @@ class TieredLog:
     def run(self) -> TierReport:
         return self.client.tier_log(self.log.name)
 
-    def table(self) -> Table:
+    def catalog(self) -> Catalog:
         """Stock pyiceberg's."""
         location = self.tier.location.removeprefix("file://")
-        return load_catalog("default", type="sql", uri=f"sqlite:///{location}/catalog.db").load_table(self.tier.table)
+        return load_catalog("default", type="sql", uri=f"sqlite:///{location}/catalog.db")
+
+    def table(self) -> Table:
+        return self.catalog().load_table(self.tier.table)
 
     def in_table(self) -> pa.Table:
         """The rows as the table has them, in the log's order, without their places."""

@@ -421,3 +421,20 @@ def test_a_ledger_that_is_in_no_tier_is_missing_as_before(tiered: TieredLog) -> 
     tiered.client.delete_ledger(ledger_id, force=True)
     with pytest.raises(NoSuchLedgerError):
         tiered.log.read_rows().read_all()
+
+
+@pytest.mark.parametrize("drops", [True, False])
+def test_a_log_that_is_deleted_takes_its_table_along_where_that_is_said(tiered: TieredLog, tmp_path: Path, drops: bool) -> None:
+    filled(tiered)
+    moved(tiered)
+    tiered.log.delete(drop_table=drops)
+    left = [one for one in (tmp_path / "lake").rglob("*") if one.is_file() and one.name != "catalog.db"]
+    assert (left == []) == drops
+    assert tiered.catalog().table_exists(tiered.tier.table) != drops
+
+
+def test_the_table_of_a_log_without_a_tier_cannot_be_dropped_and_the_log_stays(tiered: TieredLog) -> None:
+    filled(tiered, 1)
+    with pytest.raises(ConfigError, match="set one first"):
+        tiered.log.delete(drop_table=True)
+    assert tiered.log.read_rows().read_all().num_rows == 500

@@ -23,7 +23,7 @@ from tests.simulation.logs.clients import batch_writer, compactor, operator, str
 from tests.simulation.logs.leaders import in_the_baton_s_hands, leader
 from tests.simulation.logs.ledgers import ZNODES
 from tests.simulation.logs.readers import Stream, batch_reader
-from tests.simulation.logs.tierers import check_tier, engine, give_lake, restorer, set_back, tier_all, tierer
+from tests.simulation.logs.tierers import check_tier, engine, give_lake, restorer, set_back, tier_all, tierer, vacuum_tier
 from tests.simulation.logs.world import DAY_MS, LOG, DuelWorld, LogWeather, Machine, draw_weather
 
 
@@ -99,6 +99,8 @@ class Duel:
         left = {one for one in self.world.audit.created if ZNODES.ledger(one) in self.world.tree.newest}
         orphans = sorted(left - set(self.world.audit.listings[-1]))
         require(not orphans, "L7", f"ledgers {orphans} are left after the sweep, and nobody lists them")
+        if self.world.lake is not None:
+            vacuum_tier(machine)
 
 
 Cast = list[tuple[str, Callable[[Machine], None]]]

@@ -2,19 +2,19 @@
 
 T1  no row is twice in the table                       T3  a released ledger's rows are in files, whole
 T2  at the end the table has the rows of the log       T4  no file of the log that somebody needs is deleted
-T5  a tier that nobody disturbs comes to an end
+T5  a tier that nobody disturbs comes to an end        T6  a vacuum leaves no file that nobody needs
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 from typing import TYPE_CHECKING, TypeAlias
 
 from bk_spark.errors import CorruptionError, StorageError
-from bk_spark.lake.ports import Rewrite, TableChange, TableFile, TableState
+from bk_spark.lake.ports import Rewrite, TableChange, TableFile, TableState, step_of
 from bk_spark.log.stored.tier_mark import NO_STEP
 from bk_spark.log.stored.tier_records import DataFile, LedgerContent, TierStep
 from bk_spark.log.stored.values import CommittedLedger
@@ -38,12 +38,32 @@ class Lake:
         self.states = [TableState("table", uid, NO_STEP, None, ())]
         self._snapshots = 0
         self.may_be_set_back = False
-        self.kept: set[str] = set()
-        """Files that a tag keeps for old versions."""
+        self._oldest = 0
+        """The first state that a snapshot keeps."""
+        self._tags: dict[int, TableState] = {}
+        """By the log's version."""
 
     @property
     def newest(self) -> TableState:
         return self.states[-1]
+
+    @property
+    def kept(self) -> list[TableState]:
+        """What snapshots and tags keep."""
+        return [*self._tags.values(), *self.states[self._oldest :]]
+
+    def expire(self, oldest: int, version: int) -> None:
+        """States below ``oldest``, and our tags of versions up to ``version``."""
+        self._tags = {number: state for number, state in self._tags.items() if number > version}
+        self._oldest = max(self._oldest, oldest)
+
+    def paths(self) -> frozenset[str]:
+        return frozenset(one.path for state in self.kept for one in state.files)
+
+    @property
+    def ever(self) -> frozenset[str]:
+        """All files that the table ever had."""
+        return frozenset(one.path for state in self.states for one in state.files)
 
     def rows(self) -> list[Row]:
         """Of the table, by ledger and entry; without those of files that are gone."""
@@ -59,7 +79,8 @@ class Lake:
             return False
         stay = tuple(one for one in self.newest.files if one.path not in change.remove)
         added = tuple(TableFile(one.path, one.size, has_log_rows=True, has_other_rows=False) for one in change.add)
-        self.kept |= change.remove
+        if change.remove:
+            self._tags[change.version] = base
         self.put(replace(self.newest, step=change.step, files=stay + added))
         return True
 
@@ -102,6 +123,18 @@ class SimulatedTable:
                 raise StorageError("committing to the table", "refused")
         if fate is not Fate.ANSWERED:
             raise StorageError("committing to the table", "no answer")
+
+    def expire(self, before_ms: int, version: int) -> None:
+        self.machine.turn("expires snapshots")
+        self._check_reached()
+        lake = self.machine.world.the_lake
+        newest = len(lake.states) - 1
+        lake.expire(newest if before_ms else self.machine.world.choices.choose(newest + 1, "oldest snapshot"), version)
+
+    def paths(self) -> frozenset[str]:
+        self.machine.turn("reads all snapshots")
+        self._check_reached()
+        return self.machine.world.the_lake.paths()
 
     def _check_reached(self) -> None:
         if self.machine.is_cut_off("the catalog"):
@@ -155,6 +188,14 @@ class SimulatedFiles:
         self.machine.turn(f"deletes {folder}")
         for path in [one for one in self._all if one.startswith(folder + "/")]:
             del self._all[path]
+
+    def sweep(self, last: int, named: Container[str]) -> None:
+        for path in sorted(self._all):
+            number = step_of(path.partition("/")[0])
+            if number is not None and number <= last and path not in named:
+                self.machine.turn(f"deletes {path}")
+                self._all.pop(path, None)
+                self.machine.world.marks["swept files"] += 1
 
     def _ledger(self, ledger: CommittedLedger) -> list[Row]:
         payloads = self.machine.ledgers.open(ledger.ledger_id).payloads(0)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from unittest.mock import patch
 
-from bk_spark.lake import plan, tierer
+from bk_spark.lake import plan, stored_tier, tierer, vacuum
 from bk_spark.lake.ports import TableChange, TableFile, TableState
 from bk_spark.lake.tierer import Tierer
 from bk_spark.log.changes import plan as commit_plan
@@ -81,12 +81,12 @@ def old_versions_lose_the_files_of_what_left_the_table() -> AbstractContextManag
         after = _section_after(section, rewritten, gone)
         return replace(after, files=tuple(one for one in after.files if one.path not in gone))
 
-    return patch.object(tierer, "section_after", section_after)
+    return patch.object(stored_tier, "section_after", section_after)
 
 
 def ledgers_are_deleted_before_the_log_says_so() -> AbstractContextManager[object]:
     def release(self: Tierer, number: int) -> None:
-        ids = [ledger.ledger_id for ledger in self._sections(number, number + 1).sections[0].ledgers]
+        ids = [ledger.ledger_id for ledger in self._stored.sections(number, number + 1).sections[0].ledgers]
         self._logs.ledgers.delete_listed(ids, self._uid)
         _release(self, number)
 
@@ -101,6 +101,19 @@ def the_first_ledger_that_stays_is_taken_for_a_truncated_one() -> AbstractContex
     return patch.object(plan, "_first_listed", first_listed)
 
 
+def a_vacuum_forgets_what_old_versions_list() -> AbstractContextManager[object]:
+    return patch.object(vacuum, "_Needed", _NewestAlone)
+
+
+def a_vacuum_drops_the_tags_of_versions_that_can_be_read() -> AbstractContextManager[object]:
+    return patch.object(Lake, "expire", lambda self, oldest, version: _expire(self, oldest, 10**9))
+
+
+class _NewestAlone(vacuum._Needed):
+    def any(self, section: TierSection, ledgers: Iterable[int]) -> bool:
+        return False
+
+
 def _as_if(state: TableState, attempt: StepAttempt) -> TableState:
     """The table, if it had the attempt's files."""
     added = tuple(TableFile(one.path, one.size, has_log_rows=True, has_other_rows=False) for one in attempt.files)
@@ -108,23 +121,26 @@ def _as_if(state: TableState, attempt: StepAttempt) -> TableState:
 
 
 _apply = Lake.apply
+_expire = Lake.expire
 _release = Tierer._release
 _change_to = plan.change_to
 _section_after = plan.section_after
 _first_listed = plan._first_listed
 
 TIER_MUTANTS = (
-    TierMutant(the_catalog_rebases_a_refused_commit, ("T1", "T2"), 600, 26),
+    TierMutant(the_catalog_rebases_a_refused_commit, ("T1", "T2"), 600, 24),
     TierMutant(a_claim_moves_no_boundary, ("T1", "T2"), 600, 0),
-    TierMutant(compaction_takes_tiered_ledgers, ("T2", "L0"), 600, 35),
+    TierMutant(compaction_takes_tiered_ledgers, ("T2", "L0"), 600, 2),
     TierMutant(the_log_is_told_before_the_table_has_it, ("T2", "T5"), 600, 0),
-    TierMutant(a_catalog_that_was_set_back_is_not_noticed, ("T2",), 600, 0),
-    TierMutant(files_are_not_read_back, ("T2", "T3", "L0", "L6"), 600, 22),
-    TierMutant(an_attempt_counts_though_others_joined_files_since, ("T2", "T3", "L0", "L6"), 600, 75),
-    TierMutant(truncated_rows_stay_in_the_table, ("T2",), 600, 20),
-    TierMutant(old_versions_lose_the_files_of_what_left_the_table, ("L5", "L6", "T3"), 600, 75),
+    TierMutant(a_catalog_that_was_set_back_is_not_noticed, ("T2",), 600, 2),
+    TierMutant(files_are_not_read_back, ("T2", "T3", "L0", "L6"), 600, 0),
+    TierMutant(an_attempt_counts_though_others_joined_files_since, ("T2", "T3", "L0", "L6"), 600, 332),
+    TierMutant(truncated_rows_stay_in_the_table, ("T2",), 600, 34),
+    TierMutant(old_versions_lose_the_files_of_what_left_the_table, ("L5", "L6", "T3"), 600, 185),
     TierMutant(ledgers_are_deleted_before_the_log_says_so, ("L6",), 600, 0),
-    TierMutant(the_first_ledger_that_stays_is_taken_for_a_truncated_one, ("T2", "L6"), 600, 69),
+    TierMutant(the_first_ledger_that_stays_is_taken_for_a_truncated_one, ("T2", "L6"), 600, 102),
+    TierMutant(a_vacuum_forgets_what_old_versions_list, ("L0", "L5", "L6", "T3", "T4"), 600, 102),
+    TierMutant(a_vacuum_drops_the_tags_of_versions_that_can_be_read, ("L5", "L6", "T3"), 600, 63),
 )
 
 

@@ -9,6 +9,8 @@ from bk_spark.errors import CorruptionError, StorageError
 from bk_spark.lake.begin import begin_tier
 from bk_spark.lake.ports import TableFile
 from bk_spark.lake.tierer import Tierer
+from bk_spark.lake.vacuum import TierVacuum
+from bk_spark.log.cleanup.vacuum import LogVacuum
 from bk_spark.log.stored.tier_records import TierSection
 from bk_spark.log.stored.values import Head
 from tests.simulation.logs.audit import require
@@ -16,7 +18,7 @@ from tests.simulation.logs.clients import EXPECTED, rest
 from tests.simulation.logs.lake import Lake, Row, SimulatedFiles, SimulatedTable
 from tests.simulation.logs.ledgers import ZNODES
 from tests.simulation.logs.tree import State
-from tests.simulation.logs.world import LOG, DuelWorld, Machine
+from tests.simulation.logs.world import DAY_MS, LOG, DuelWorld, Machine
 
 MOST_STEPS = 10
 """After everybody else is done: the step under way, one that sets the table right, one for all that is left."""
@@ -27,11 +29,16 @@ def tierer_of(machine: Machine) -> Tierer:
     return Tierer(machine.logs, LOG, world.uid, SimulatedTable(machine), SimulatedFiles(machine), world.draw_id)
 
 
+def vacuum_of(machine: Machine) -> TierVacuum:
+    return TierVacuum(machine.logs, LOG, machine.world.uid, SimulatedTable(machine), SimulatedFiles(machine))
+
+
 def tierer(rounds: int) -> Callable[[Machine], None]:
     """Tiers some ledgers, and releases sections, now and then."""
 
     def body(machine: Machine) -> None:
         world = machine.world
+        vacuums = world.choices.choose(2, "vacuums")
         for _ in range(rounds):
             rest(machine)
             count = world.choices.choose(5, "ledgers to tier")
@@ -43,6 +50,10 @@ def tierer(rounds: int) -> Callable[[Machine], None]:
                 if world.choices.choose(2, "release"):
                     tierer_of(machine).release(world.choices.between(1, 4, "sections"))
                     world.marks["releases"] += 1
+                if vacuums and world.choices.choose(3, "vacuum") == 2:
+                    world.now_ms += world.choices.pick((0, 2 * DAY_MS, 9 * DAY_MS), "until the vacuum")
+                    world.marks["ledgers vacuumed"] += LogVacuum(machine.logs).run(LOG).deleted_ledgers
+                    world.marks["vacuums of the tier"] += vacuum_of(machine).run(0)
             except (*EXPECTED, StorageError, CorruptionError) as problem:
                 machine.note(f"fails: {problem}")
 
@@ -73,9 +84,9 @@ def engine(rounds: int, *, deletes: bool = True) -> Callable[[Machine], None]:
             lake.put(replace(base, files=(*stay, *added)))
             world.marks["joined files"] += 1
             if deletes and world.choices.choose(2, "expires"):
-                for one in joined:
-                    if one.path not in lake.kept:
-                        del lake.files[one.path]
+                lake.expire(len(lake.states) - 1, version=-1)
+                for path in sorted(lake.ever - lake.paths()):
+                    lake.files.pop(path, None)
 
     return body
 
@@ -95,7 +106,7 @@ def restorer(rounds: int) -> Callable[[Machine], None]:
 def set_back(machine: Machine) -> None:
     machine.turn("sets the catalog back")
     lake = machine.world.the_lake
-    lake.restore(machine.world.choices.pick(lake.states, "to which state"))
+    lake.restore(machine.world.choices.pick(lake.kept, "to which state"))
     machine.world.marks["catalogs set back"] += 1
 
 
@@ -123,6 +134,17 @@ def tier_all(machine: Machine) -> None:
     require(False, "T5", f"it tiers on and on, after {MOST_STEPS} steps in which nobody else did anything")
 
 
+def vacuum_tier(machine: Machine) -> None:
+    """Nothing fails here, and no version but the newest can be read."""
+    if not vacuum_of(machine).run(machine.world.now_ms):
+        return
+    check_tier(machine.world)
+    left = sorted(set(machine.world.the_lake.files) - machine.world.the_lake.paths())
+    own = [one for one in left if not one.startswith("others/")]
+    require(not own, "T6", f"files are left that nobody needs: {own[:3]}")
+    machine.world.marks["whole vacuums of the tier"] += 1
+
+
 def give_lake(world: DuelWorld) -> None:
     world.lake = Lake(world.uid)
     world.audit.is_released = lambda ledger_id, state: _is_released(world, ledger_id, state)
@@ -132,7 +154,7 @@ def _is_released(world: DuelWorld, ledger_id: int, state: State) -> bool:
     """Whether a released section has the ledger, and its files its rows; or the table, if others have just joined the files."""
     paths = world.audit.paths
     mark = Head.decode("head", state[paths.head].value).tier
-    for number in range(mark.released if mark else 0):
+    for number in range(mark.oldest, mark.released) if mark else ():
         section = TierSection.decode("section", state[paths.tier_section(number)].value)
         if ledger_id in [one.ledger_id for one in section.ledgers]:
             lake, expected = world.the_lake, world.audit.entries(ledger_id)

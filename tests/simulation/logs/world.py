@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from unittest.mock import Mock
 
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.errors import NoSuchLedgerError
 from bk_spark.log.changes.jobs import WriteJob
-from bk_spark.log.log_handle import LedgerAccess, Log
+from bk_spark.log.log_handle import LedgerAccess, Log, Tables
 from bk_spark.log.log_store import LogStore
-from bk_spark.log.stored.tier_settings import Tier
 from bk_spark.log.stored.values import Retention
-from bk_spark.log.tier.opener import LogLedgerOpener
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.store import StoreChange, TransactionFailedError
 from tests.simulation.engines.choices import Choices
@@ -167,11 +166,6 @@ class DuelWorld:
         return happens
 
 
-def no_tier(opener: LogLedgerOpener, tier: Tier) -> None:
-    """No table of a real catalog."""
-    raise AssertionError(f"{opener.name}: {tier}")
-
-
 class Machine(Surroundings):
     """A process with its session, its ledgers and its clock."""
 
@@ -190,7 +184,7 @@ class Machine(Surroundings):
             lambda options, job: self.create_ledger(job),
             window_bytes=150,
             existing_ledgers=lambda ids: [],
-            set_tier=no_tier,
+            tables=Mock(spec=Tables),
         )
         self.log = Log(self.logs, LOG, world.uid, access)
 

@@ -29,6 +29,7 @@ REVIEWED: dict[str, dict[str, str]] = {
     "lake/serve.py:TierServer._working_on": {
         "any version": "a sign of who works on a log: whoever takes another's away has the same work done twice, which is safe",
     },
+    "lake/vacuum.py:TierVacuum._delete_records": {"any version, 2 times": f"records below the mark in the head: {FINAL}"},
     # logs
     "log/changes/delete.py:LogDeleter._remove": {"call, 2 times": f"a log that is being deleted stays so: {FINAL}"},
     "log/changes/delete.py:LogDeleter._remove_head": {"any version, 2 times": f"a log that is being deleted stays so: {FINAL}"},

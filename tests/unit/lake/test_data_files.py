@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from bk_spark.errors import CorruptionError
-from bk_spark.lake import data_files
-from bk_spark.lake.data_files import DataFiles, groups
+from bk_spark.lake import file_tasks
+from bk_spark.lake.data_files import DataFiles, apart, groups
 from bk_spark.lake.ports import Rewrite
 from bk_spark.log.stored.tier_mark import StepName
 from bk_spark.log.stored.tier_places import TieredPlace
@@ -66,15 +66,15 @@ def test_what_is_read_back_is_what_was_written_with_all_ledgers_in_order(files: 
 
 
 def test_ledgers_fill_files_up_to_a_size_and_a_large_one_has_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_files, "FILE_BYTES", 250)
+    monkeypatch.setattr(file_tasks, "FILE_BYTES", 250)
     sizes = [100, 100, 100, 400, 50, 200]
     found = groups([CommittedLedger(n, 3, size, 8) for n, size in enumerate(sizes)])
     assert [[one.ledger_id for one in group] for group in found] == [[0, 1], [2], [3], [4, 5]]
 
 
 def test_a_large_ledger_is_in_several_files_and_no_entry_is_in_two(files: DataFiles, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(data_files, "FILE_BYTES", 50)
-    monkeypatch.setattr(data_files, "GROUP_ROWS", 1)
+    monkeypatch.setattr(file_tasks, "FILE_BYTES", 50)
+    monkeypatch.setattr(file_tasks, "GROUP_ROWS", 1)
     content, parts = files.write("1-x", step(LEDGERS[0]), ())
     assert [table_of(one)["_entry_id"].to_pylist() for one in parts] == [[0, 0], [1, 1], [2, 2], [3, 3]]
     assert files.read_back(reversed(parts)) == files.read_back(parts) == content
@@ -150,3 +150,17 @@ def test_a_file_that_is_gone_or_is_none_is_damage_with_its_name(files: DataFiles
         with pytest.raises(CorruptionError, match=problem) as refused:
             TierFile(FileStore({}), DataFile(f"file://{tmp_path}/{name}", 1, (5,)))
         assert f"{tmp_path}/{name}" in str(refused.value)
+
+
+def test_files_are_read_apart_unless_they_share_a_ledger() -> None:
+    ledgers = [(1, 2), (3,), (4,), (2, 5), (6,), (5, 3)]
+    named = [DataFile(f"f{place}", 1, one) for place, one in enumerate(ledgers)]
+    assert [[one.path for one in part] for part in apart(named)] == [["f0", "f1", "f3", "f5"], ["f2"], ["f4"]]
+    assert apart([]) == []
+
+
+def test_a_task_that_is_carried_out_twice_writes_other_files(files: DataFiles) -> None:
+    """A Spark task may be tried again while the first try still runs."""
+    [_, [first]], [_, [again]] = (files.write("1-x", step(LEDGERS[0]), ()) for _ in range(2))
+    assert first.path != again.path
+    assert files.missing([first, again]) == []

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 
@@ -24,7 +25,7 @@ from bk_spark.log.leader.leadership import CreatedLedger, end_of
 from bk_spark.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.log.leader.roll_log import RollLimits
 from bk_spark.log.leader.tier_rolls import TierWait
-from bk_spark.log.log_handle import LedgerAccess, Log
+from bk_spark.log.log_handle import LedgerAccess, Log, Tables
 from bk_spark.log.log_store import LogStore
 from bk_spark.log.stored.values import CommitKind, CommittedLedger
 from tests.unit.log.log_world import LogWorld
@@ -281,7 +282,7 @@ class WorldLogs:
             create,
             b"secret",
             existing_ledgers=lambda ids: [],
-            set_tier=lambda opener, tier: None,
+            tables=Mock(spec=Tables),
         )
         return Log(logs, name, logs.open(name, create=True), access)
 

@@ -14,15 +14,24 @@ from bk_spark.log.stored.values import CommittedLedger, Head
 from bk_spark.metadata.store import MAX_VALUE_BYTES
 
 MARK = TierMark(
-    StepName(3, "a" * 32, "b" * 32), boundary=8, sections=3, first=1, removed=2, released=2, cleared=1, table_uuid="d" * 36
+    StepName(3, "a" * 32, "b" * 32),
+    boundary=8,
+    sections=3,
+    first=1,
+    removed=2,
+    released=2,
+    cleared=1,
+    table_uuid="d" * 36,
+    oldest=1,
+    vacuumed_version=7,
 )
 LEDGERS = (CommittedLedger(7, 9, 1000, 10), CommittedLedger(8, 4, 500, 5, lane=2))
 TIERED = tuple(TieredLedger(one, f"digest of {one.ledger_id}") for one in LEDGERS)
 FILES = (DataFile("data/bk-4-x/0", 4711, (7, 8)),)
 STEP = TierStep(
-    StepName(4, "c" * 32, ""), LEDGERS, first=1, removed=2, schema_id=5, attempts=(StepAttempt("x", TIERED, FILES),)
+    StepName(4, "c" * 32, ""), LEDGERS, first=1, removed=2, schema_id=5, attempts=(StepAttempt("x", TIERED, FILES),), version=9
 )
-SECTION = TierSection(TIERED, FILES)
+SECTION = TierSection(TIERED, FILES, 9)
 
 
 def test_a_head_with_a_tier_is_read_back_and_has_a_format_that_older_releases_refuse() -> None:
@@ -45,7 +54,7 @@ def test_damage_is_named(record: TierStep | TierSection, damage: bytes) -> None:
         type(record).decode("the step", damage)
 
 
-@pytest.mark.parametrize("change", [{"sections": 1}, {"last": "3:x"}, {"released": -1}, {"boundary": "8"}])
+@pytest.mark.parametrize("change", [{"sections": 1}, {"last": "3:x"}, {"released": -1}, {"boundary": "8"}, {"oldest": 4}])
 def test_an_impossible_mark_is_damage(change: dict[str, object]) -> None:
     record = json.loads(Head("orders", tier=MARK).encode())
     record["tier"] |= change

@@ -1,0 +1,251 @@
+"""Writes the Parquet files of one task of a tier's attempt, and reads files back. A process of a Spark job may do it.
+
+Ref: DESIGN.md, "Lake".
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from bk_spark.config import MIB
+from bk_spark.errors import CorruptionError
+from bk_spark.lake.digest import LedgerDigest, runs
+from bk_spark.lake.ports import Rewrite
+from bk_spark.lake.row_source import RowSource
+from bk_spark.log.stored.tier_columns import ENTRY, LEDGER, ROW
+from bk_spark.log.stored.tier_records import DataFile, LedgerContent
+from bk_spark.log.stored.values import CommittedLedger
+from bk_spark.log.tier.file_rows import IN_ORDER, TierFile
+from bk_spark.log.tier.file_store import FileStore
+from bk_spark.log.tier.row_order import order_of
+
+FILE_BYTES = 256 * MIB
+"""Of payloads of several ledgers in one file: engines want 128 to 512 MiB."""
+
+GROUP_BYTES, GROUP_ROWS = 16 * MIB, 1 << 20
+"""Of a row group, before compression: what a writer holds in memory, and the least that a reader reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteTask:
+    """Ledgers to copy into one file, or one ledger that is larger than a file into several; or a file to write anew."""
+
+    path: str
+    """What the paths of its files begin with."""
+    columns: pa.Schema | None
+    """With the ids that they have in the table."""
+    schema_id: int | None
+    ledgers: tuple[CommittedLedger, ...] = ()
+    rewrite: Rewrite | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What a task wrote, durably."""
+
+    content: dict[int, LedgerContent]
+    """Of the ledgers that were copied."""
+    files: tuple[DataFile, ...]
+
+
+class FileTasks:
+    """Carries out tasks. Each time that a task is carried out, it writes files of other names."""
+
+    def __init__(self, store: FileStore, source: RowSource) -> None:
+        self._store = store
+        self._source = source
+
+    def write(self, task: WriteTask) -> Written:
+        """Raises what reading the ledgers, or the store of files, raises."""
+        files = _NewFiles(self._store, f"{task.path}-{uuid.uuid4().hex[:8]}")
+        if task.rewrite is not None:
+            self._rewrite(task.rewrite, files)
+            return Written({}, tuple(files.written))
+        assert task.columns is not None, "who copies rows knows their columns"
+        if task.ledgers[0].length > FILE_BYTES:
+            content = {task.ledgers[0].ledger_id: self._copied_alone(task, task.columns, files)}
+        else:
+            with files.created(task.columns, [one.ledger_id for one in task.ledgers]) as out:
+                content = {one.ledger_id: self._copied(one, task.schema_id, out) for one in task.ledgers}
+        return Written(content, tuple(files.written))
+
+    def read(self, files: Sequence[DataFile]) -> dict[int, LedgerContent]:
+        """The content of each ledger that the files name. Raises CorruptionError."""
+        reading = _ReadBack()
+        for file in files:
+            reading.begin(file)
+            for batch in self._batches(file):
+                reading.add(batch)
+        if reading.unordered:
+            for file in files:
+                for batch in self._batches(file):
+                    reading.gather(batch)
+        return reading.content()
+
+    def _copied(self, ledger: CommittedLedger, schema_id: int | None, out: _FileWriter) -> LedgerContent:
+        digest = LedgerDigest()
+        for rows in self._source.rows(ledger, schema_id):
+            digest.add(_without_ledger(rows))
+            out.add(rows)
+        return digest.content()
+
+    def _copied_alone(self, task: WriteTask, columns: pa.Schema, files: _NewFiles) -> LedgerContent:
+        """To files that have rows of nothing else. No entry is in two of them."""
+        [ledger] = task.ledgers
+        digest, every = LedgerDigest(), self._source.rows(ledger, task.schema_id)
+        rows = next(every, None)
+        while rows is not None:
+            with files.created(columns, (ledger.ledger_id,)) as out:
+                while rows is not None and out.written < FILE_BYTES:
+                    digest.add(_without_ledger(rows))
+                    out.add(rows)
+                    rows = next(every, None)
+        return digest.content()
+
+    def _rewrite(self, rewrite: Rewrite, files: _NewFiles) -> None:
+        """The rows of the ledgers that stay, in their order, with the columns that they have."""
+        source = TierFile(self._store, rewrite.file)
+        stay = pa.array(rewrite.stay, pa.int64())
+        try:
+            with files.created(source.schema.remove_metadata(), rewrite.stay) as out:
+                for batch in source.all_batches():
+                    out.add(batch.filter(pc.is_in(batch.column(LEDGER), stay)))
+        finally:
+            source.close()
+
+    def _batches(self, file: DataFile) -> Iterator[pa.RecordBatch]:
+        opened = TierFile(self._store, file)
+        try:
+            yield from opened.all_batches()
+        finally:
+            opened.close()
+
+
+class _NewFiles:
+    """The files of one task, whose paths begin with ``path``."""
+
+    def __init__(self, store: FileStore, path: str) -> None:
+        self._store = store
+        self._path = path
+        self.written: list[DataFile] = []
+
+    @contextmanager
+    def created(self, columns: pa.Schema, ledgers: Sequence[int]) -> Iterator[_FileWriter]:
+        """Another file, for rows of these ledgers."""
+        path = f"{self._path}-{len(self.written):05}.parquet"
+        with self._store.created(path) as sink, _FileWriter(sink, columns) as writer:
+            yield writer
+        size = self._store.size(path)
+        if size is None:
+            raise CorruptionError(f"file {path}", "it is gone just after it was written")
+        self.written.append(DataFile(path, size, tuple(ledgers)))
+
+
+class _FileWriter:
+    """Writes rows to one file, in row groups."""
+
+    def __init__(self, sink: pa.NativeFile, columns: pa.Schema) -> None:
+        self._columns = columns
+        self._sink = sink
+        self._writer = pq.ParquetWriter(
+            sink, columns.with_metadata({IN_ORDER: b"log"}), compression="zstd", write_page_index=True
+        )
+        self._waiting: list[pa.RecordBatch] = []
+        self._nbytes = self._rows = 0
+
+    def __enter__(self) -> _FileWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None:
+            self._flush()
+        self._writer.close()
+
+    @property
+    def written(self) -> int:
+        """Bytes of the file so far, without the row group that is not full yet."""
+        return int(self._sink.tell())
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        """Rows in the columns of the file, by place."""
+        self._waiting.append(pa.RecordBatch.from_arrays(rows.columns, schema=self._columns))
+        self._nbytes, self._rows = self._nbytes + rows.nbytes, self._rows + rows.num_rows
+        if self._nbytes >= GROUP_BYTES or self._rows >= GROUP_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._rows:
+            self._writer.write_table(pa.Table.from_batches(self._waiting), row_group_size=self._rows)
+        self._waiting, self._nbytes, self._rows = [], 0, 0
+
+
+class _ReadBack:
+    """Digests of the ledgers of some files, as their rows come."""
+
+    def __init__(self) -> None:
+        self._digests: dict[int, LedgerDigest] = {}
+        self._behind: dict[int, tuple[int, int]] = {}
+        """The last place of each ledger so far."""
+        self._wanted: frozenset[int] = frozenset()
+        self.unordered: dict[int, list[pa.RecordBatch]] = {}
+        """Ledgers whose rows others put in another order: they are taken together, and sorted."""
+
+    def begin(self, file: DataFile) -> None:
+        self._wanted = frozenset(file.ledgers)
+        for ledger_id in file.ledgers:
+            self._digests.setdefault(ledger_id, LedgerDigest())
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        for ledger_id, rows in self._of_ledgers(batch):
+            if ledger_id in self.unordered:
+                continue
+            if rows.column(ENTRY).null_count or rows.column(ROW).null_count:
+                raise CorruptionError(
+                    f"ledger {ledger_id} in a file of a tier", "it has rows without a place: somebody changed them"
+                )
+            entries, numbers = rows.column(ENTRY).to_numpy(), rows.column(ROW).to_numpy()
+            first, last = (int(entries[0]), int(numbers[0])), (int(entries[-1]), int(numbers[-1]))
+            if first <= self._behind.get(ledger_id, (-1, -1)) or not _is_ascending(entries, numbers):
+                self.unordered[ledger_id] = []
+                continue
+            self._behind[ledger_id] = last
+            self._digests[ledger_id].add(_without_ledger(rows))
+
+    def gather(self, batch: pa.RecordBatch) -> None:
+        """For a second pass."""
+        for ledger_id, rows in self._of_ledgers(batch):
+            if ledger_id in self.unordered:
+                self.unordered[ledger_id].append(rows)
+
+    def content(self) -> dict[int, LedgerContent]:
+        for ledger_id, found in self.unordered.items():
+            rows = pa.concat_tables((pa.Table.from_batches([one]) for one in found), promote_options="permissive")
+            places, digest = order_of(rows), LedgerDigest()
+            for batch in (rows if places is None else rows.take(pa.array(places))).to_batches():
+                digest.add(_without_ledger(batch))
+            self._digests[ledger_id] = digest
+        return {ledger_id: digest.content() for ledger_id, digest in self._digests.items()}
+
+    def _of_ledgers(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        ids = batch.column(LEDGER).fill_null(-1).to_numpy()
+        for ledger_id, start, stop in runs(ids):
+            if ledger_id in self._wanted:
+                yield ledger_id, batch.slice(start, stop - start)
+
+
+def _is_ascending(entries: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]) -> bool:
+    steps = np.diff(entries)
+    return bool(np.all((steps > 0) | ((steps == 0) & (np.diff(numbers) > 0))))
+
+
+def _without_ledger(rows: pa.RecordBatch) -> pa.RecordBatch:
+    return rows.drop_columns([LEDGER])
