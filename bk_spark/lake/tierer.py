@@ -9,6 +9,7 @@ Ref: DESIGN.md, "Lake".
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -164,12 +165,21 @@ class Tierer:
         if state.step == work.mark.last and work.plan.rewrites:
             self._adopt(work.stand, work.present, state)  # the files to rewrite may be gone
         name, number = self._draw_id(), work.step.name.number
-        content, files = self._files.write(folder_of(number, name), work.step, work.plan.rewrites)
+        content, files = self._written(folder_of(number, name), work)
         ledgers = tuple(self._tiered(one, content[one.ledger_id]) for one in work.step.add)
         self._prove(files, work.present.expected(ledgers))
         noted = replace(work.step, attempts=(*work.step.attempts, StepAttempt(name, ledgers, files))[-_ATTEMPTS_KEPT:])
         self._store.set(self._paths.tier_step, noted.encode(), work.stand.step_version)
         raise AgainError("an attempt was written")
+
+    def _written(self, folder: str, work: _Work) -> tuple[dict[int, LedgerContent], tuple[DataFile, ...]]:
+        """Tried again and again, what fails must not fill the disk that it failed on."""
+        try:
+            return self._files.write(folder, work.step, work.plan.rewrites)
+        except BookKeeperError:
+            with suppress(BookKeeperError):
+                self._files.delete_folder(folder)
+            raise
 
     def _tiered(self, listed: CommittedLedger, content: LedgerContent) -> TieredLedger:
         if content.rows != listed.rows:

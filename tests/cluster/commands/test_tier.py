@@ -98,3 +98,20 @@ def test_a_log_that_somebody_else_tiers_is_left_to_them(client, log, tmp_path: P
     client.metadata_store.delete(worker, 0)
     server.tier(log, opened.uid)
     assert not client.existing_ledgers([one.ledger_id for one in opened.ledgers()])
+
+
+def test_a_disk_that_takes_no_whole_file_is_named_keeps_no_rest_and_costs_no_row(cluster, client, log, tmp_path: Path) -> None:
+    """A limit for the size of a file stands for a full disk: the kernel refuses a write in the middle of one."""
+    client.append_rows(log, pa.table({"text": [os.urandom(50).hex() for _ in range(5000)]}), create=True)
+    client.open_log(log).set_tier(Tier(f"file://{tmp_path}/lake", "shop.full", keep_on_bookies_s=0))
+    command = [sys.executable, "-m", "bk_spark.cli", "tier", "run", log, "--metadata", cluster.metadata_uri]
+    limited = ["bash", "-c", 'ulimit -f 64; exec "$@"', "-", *command]
+    failed = subprocess.run(limited, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+    assert failed.returncode == 1
+    [told] = failed.stderr.splitlines()
+    assert f"writing file://{tmp_path}/lake/data/" in told
+    assert "File too large" in told
+    assert not list((tmp_path / "lake").rglob("*.parquet"))
+    assert client.open_log(log).read_rows().read_all().num_rows == 5000
+    assert client.tier_log(log).released.rows == 5000
+    assert client.open_log(log).read_rows().read_all().num_rows == 5000
