@@ -254,15 +254,17 @@ class BookKeeper:
         """Delete what a log's retention no longer keeps: see ``LogVacuum``. Raises NoSuchLogError."""
         return LogVacuum(self.logs, progress).run(name)
 
-    def tier_log(self, name: str, password: bytes = b"") -> TierReport:
+    def tier_log(self, name: str, password: bytes = b"", progress: Progress = no_progress) -> TierReport:
         """Copy the rows of a log's closed ledgers to its tier, and delete ledgers that have been there for long enough.
+
+        ``progress`` is called during each step, with rows and then with bytes of the files that are read back.
 
         Raises ConfigError for a log without a tier, NoSuchLogError, and what ``Tiering.run`` raises.
         """
 
         from bk_spark.lake.tier_log import Tiering
 
-        return Tiering(self.log_opener(name, self.logs.names.uid(name), password)).run()
+        return Tiering(self.log_opener(name, self.logs.names.uid(name), password), progress).run()
 
     def log_opener(self, name: str, uid: str, password: bytes = b"") -> LogLedgerOpener:
         """Opens the ledgers of a log, wherever they are."""

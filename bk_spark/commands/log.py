@@ -17,12 +17,11 @@ from bk_spark.commands.output import Record, print_json, print_line, print_recor
 from bk_spark.commands.program.question import add_yes, check_wanted
 from bk_spark.errors import BookKeeperError, ConfigError, NoSuchLogError
 from bk_spark.log.stored.snapshot import LogSnapshot
-from bk_spark.log.stored.tier_mark import TierMark
-from bk_spark.log.stored.tier_places import TierPlaces
-from bk_spark.log.stored.values import CommittedLedger, Head, LogVersion, OpenLedger, Retention, Totals
+from bk_spark.log.stored.values import CommittedLedger, Head, LogVersion, OpenLedger, Retention
 from bk_spark.log.stream.cursors import Cursor
 from bk_spark.log.stream.follow import LogFollower
 from bk_spark.log.stream.order import FAIL
+from bk_spark.log.tier.standing import TierStandings
 
 _CURSORS = ["cursor", "lag_rows", "lag_bytes", "oldest_unread", "version", "ledger_id", "entry_id", "updated"]
 
@@ -61,7 +60,7 @@ def _show(args: argparse.Namespace) -> None:
         head = client.logs.names.head(args.name, snapshot.uid)
         record = {"log": args.name, "uid": snapshot.uid, **_summary(head, args.json), **_state(head, snapshot, args.json)}
         if head.tier is not None:
-            record |= _tier(client.logs.reader.tier, head.tier, args.name, snapshot)
+            record |= _tier(client, args.name, snapshot.uid, head, args.json)
         first = max(head.oldest_record, 1, snapshot.version - args.limit + 1)
         versions = client.logs.reader.versions(args.name, snapshot.uid, first, snapshot.version)
         commits = [_commit(version) for version in versions]
@@ -151,18 +150,20 @@ def _state(head: Head, snapshot: LogSnapshot, as_json: bool) -> dict[str, object
     }
 
 
-def _tier(places: TierPlaces, mark: TierMark, name: str, snapshot: LogSnapshot) -> Record:
-    """Where the tier lies, and how much of the log's newest version is in it, and on bookies no more."""
-    settings = places.settings(name, snapshot.uid)
-    ids = [one.ledger_id for one in snapshot.ledgers]
-    last = places.section(name, snapshot.uid, mark.sections - 1).ledgers[-1].ledger_id if mark.sections > mark.oldest else None
-    behind = ids.index(last) + 1 if last in ids else 0
-    tiered = Totals.of(snapshot.ledgers[:behind])
+def _tier(client: BookKeeper, name: str, uid: str, head: Head, as_json: bool) -> Record:
+    """Where the tier lies, how much of the log's newest version is in it, what waits, and what is on bookies no more."""
+    settings = client.logs.reader.tier.settings(name, uid)
+    found, size = TierStandings(client.logs).of(name, uid, head), int if as_json else readable
     return {
         "tier": f"table {settings.table} at {settings.location}",
-        "tiered_ledgers": tiered.ledgers,
-        "tiered_rows": tiered.rows,
-        "tier_lag_rows": Totals.of(snapshot.ledgers[behind:]).rows,
+        "tiered_ledgers": found.tiered.ledgers,
+        "tiered_rows": found.tiered.rows,
+        "tiered_bytes": size(found.tiered.length),
+        "released_ledgers": found.released.ledgers,
+        "released_bytes": size(found.released.length),
+        "tier_lag_rows": found.waiting.rows,
+        "tier_lag_bytes": size(found.waiting.length),
+        "tier_waits_since": None if found.since_ms is None else _time(found.since_ms),
     }
 
 

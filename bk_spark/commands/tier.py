@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import socket
+from functools import partial
 
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.commands.arguments import (
@@ -14,19 +16,29 @@ from bk_spark.commands.arguments import (
     add_password,
     command,
     group_of,
+    host,
     log_name,
     password,
+    port,
     positive_number,
 )
 from bk_spark.commands.connect import bookkeeper
-from bk_spark.commands.output import Record, print_records, readable, say
+from bk_spark.commands.output import ProgressBar, Record, print_records, printable, readable, say
 from bk_spark.commands.program.parser import UsageError
 from bk_spark.commands.program.process import StopSignal
 from bk_spark.errors import BookKeeperError
+from bk_spark.telemetry.http_endpoint import HttpEndpoint, Response, Route, text_response
 from bk_spark.telemetry.logging_setup import set_up_logging
+from bk_spark.telemetry.metrics import CLIENT, TIER
+from bk_spark.telemetry.registry import CONTENT_TYPE, asked, render
 
 INTERVAL_S = 30.0
 """Of ``tier_after_s``, 900 by default, a thirtieth; a look costs a few small reads for each log."""
+
+_ROUTES: dict[str, Route] = {
+    "/metrics": lambda _: Response(200, CONTENT_TYPE, render(TIER, CLIENT)),
+    "/health": lambda _: text_response(200, "alive"),
+}
 
 _COLUMNS = ["log", "tiered_ledgers", "tiered_rows", "tiered_bytes", "released_ledgers", "waiting_ledgers"]
 
@@ -46,6 +58,10 @@ def add(commands: Commands) -> None:
     serve.add_argument("--name", metavar="NAME", help="who this is, in the metadata store (default: host name and process)")
     text = "how often to look at all logs (default %(default)s)"
     serve.add_argument("--interval-s", type=positive_number, default=INTERVAL_S, metavar="N", help=text)
+    text = "where to serve /metrics and /health; 0: nowhere (default %(default)s)"
+    serve.add_argument("--http-port", type=port, default=0, metavar="P", help=text)
+    text = "where --http-port listens (default %(default)s)"
+    serve.add_argument("--http-host", type=host, default="127.0.0.1", metavar="HOST", help=text)
     add_log_option(serve)
     add_password(serve, OF_A_LOG)
 
@@ -71,12 +87,19 @@ def _run(args: argparse.Namespace) -> None:
 
 def _serve(args: argparse.Namespace) -> None:
     from bk_spark.lake.serve import TierServer  # with what reads and writes Parquet
+    from bk_spark.lake.watch import TierWatch
 
     set_up_logging(args.log_json)
     until, given = StopSignal(), password(args)
-    with bookkeeper(args) as client:
+    with bookkeeper(args) as client, contextlib.ExitStack() as undo:
         name = args.name or f"{socket.gethostname()}:{os.getpid()}"
-        TierServer(client.logs, name, lambda log, uid: client.log_opener(log, uid, given)).serve(until, args.interval_s)
+        watch = TierWatch(client.logs, args.interval_s)
+        if args.http_port:
+            undo.enter_context(watch)
+            undo.enter_context(asked(TIER, watch.figures))
+            undo.enter_context(HttpEndpoint(args.http_host, args.http_port, _ROUTES))
+        opener_of = partial(client.log_opener, password=given)
+        TierServer(client.logs, name, opener_of, watch.tried).serve(until, args.interval_s)
 
 
 def _tiered(client: BookKeeper) -> list[str]:
@@ -85,7 +108,12 @@ def _tiered(client: BookKeeper) -> list[str]:
 
 
 def _tier(client: BookKeeper, name: str, args: argparse.Namespace) -> Record:
-    report = client.tier_log(name, password(args))
+    with ProgressBar() as progress:
+
+        def show(what: str, done: int, total: int) -> None:
+            progress.show(f"{printable(name)}: {what}", done, total)
+
+        report = client.tier_log(name, password(args), show)
     size = int if args.json else readable
     return {
         "log": name,

@@ -12,9 +12,11 @@ from bk_spark.lake.file_tasks import FileTasks, WriteTask, Written
 from bk_spark.lake.plan import merged
 from bk_spark.lake.ports import Rewrite, step_of
 from bk_spark.lake.row_source import RowSource
+from bk_spark.lake.step_progress import Copying, ReadingBack
 from bk_spark.log.stored.tier_records import DataFile, LedgerContent, TierStep
 from bk_spark.log.stored.values import CommittedLedger
 from bk_spark.log.tier.file_store import FileStore
+from bk_spark.progress import Progress, no_progress
 
 
 class TaskRunner(Protocol):
@@ -28,14 +30,17 @@ class TaskRunner(Protocol):
 class InTurn:
     """Here, one after the other."""
 
-    def __init__(self, tasks: FileTasks) -> None:
+    def __init__(self, tasks: FileTasks, progress: Progress = no_progress) -> None:
         self._tasks = tasks
+        self._progress = progress
 
     def write(self, tasks: Sequence[WriteTask]) -> Sequence[Written]:
-        return [self._tasks.write(one) for one in tasks]
+        copying = Copying([ledger for one in tasks for ledger in one.ledgers], self._progress)
+        return [self._tasks.write(one, copying.told) for one in tasks]
 
     def read(self, tasks: Sequence[Sequence[DataFile]]) -> Sequence[dict[int, LedgerContent]]:
-        return [self._tasks.read(one) for one in tasks]
+        reading = ReadingBack([file for one in tasks for file in one], self._progress)
+        return [self._tasks.read(one, reading.told) for one in tasks]
 
 
 class DataFiles:
@@ -50,14 +55,13 @@ class DataFiles:
         folder: str,
         source: RowSource,
         identified: Callable[[pa.Schema], pa.Schema],
-        runner: TaskRunner | None = None,
+        runner: TaskRunner,
     ) -> None:
-        """Without a ``runner`` tasks run here, one after the other."""
         self._store = store
         self._folder = folder
         self._source = source
         self._identified = identified
-        self._runner = runner or InTurn(FileTasks(store, source))
+        self._runner = runner
 
     def write(
         self, folder: str, step: TierStep, rewrites: Sequence[Rewrite]

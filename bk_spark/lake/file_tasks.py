@@ -6,7 +6,7 @@ Ref: DESIGN.md, "Lake".
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -57,6 +57,14 @@ class Written:
     files: tuple[DataFile, ...]
 
 
+Told = Callable[[CommittedLedger, Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+"""Sees the rows of a ledger go by, and gives them on."""
+
+
+def _untold(ledger: CommittedLedger, rows: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return iter(rows)
+
+
 class FileTasks:
     """Carries out tasks. Each time that a task is carried out, it writes files of other names."""
 
@@ -64,24 +72,27 @@ class FileTasks:
         self._store = store
         self._source = source
 
-    def write(self, task: WriteTask) -> Written:
-        """Raises what reading the ledgers, or the store of files, raises."""
+    def write(self, task: WriteTask, told: Told = _untold) -> Written:
+        """``told`` sees the rows of each ledger go by. Raises what reading the ledgers, or the store of files, raises."""
         files = _NewFiles(self._store, f"{task.path}-{uuid.uuid4().hex[:8]}")
         if task.rewrite is not None:
             self._rewrite(task.rewrite, files)
             return Written({}, tuple(files.written))
         assert task.columns is not None, "who copies rows knows their columns"
+        every = {one.ledger_id: told(one, self._source.rows(one, task.schema_id)) for one in task.ledgers}
         if task.ledgers[0].length > FILE_BYTES:
-            content = {task.ledgers[0].ledger_id: self._copied_alone(task, task.columns, files)}
+            content = {ledger_id: _copied_alone(ledger_id, rows, task.columns, files) for ledger_id, rows in every.items()}
         else:
-            with files.created(task.columns, [one.ledger_id for one in task.ledgers]) as out:
-                content = {one.ledger_id: self._copied(one, task.schema_id, out) for one in task.ledgers}
+            with files.created(task.columns, [*every]) as out:
+                content = {ledger_id: _copied(rows, out) for ledger_id, rows in every.items()}
         return Written(content, tuple(files.written))
 
-    def read(self, files: Sequence[DataFile]) -> dict[int, LedgerContent]:
-        """The content of each ledger that the files name. Raises CorruptionError."""
+    def read(
+        self, files: Sequence[DataFile], told: Callable[[Iterable[DataFile]], Iterable[DataFile]] = iter
+    ) -> dict[int, LedgerContent]:
+        """The content of each ledger that the files name. ``told`` sees the files go by. Raises CorruptionError."""
         reading = _ReadBack()
-        for file in files:
+        for file in told(files):
             reading.begin(file)
             for batch in self._batches(file):
                 reading.add(batch)
@@ -90,26 +101,6 @@ class FileTasks:
                 for batch in self._batches(file):
                     reading.gather(batch)
         return reading.content()
-
-    def _copied(self, ledger: CommittedLedger, schema_id: int | None, out: _FileWriter) -> LedgerContent:
-        digest = LedgerDigest()
-        for rows in self._source.rows(ledger, schema_id):
-            digest.add(_without_ledger(rows))
-            out.add(rows)
-        return digest.content()
-
-    def _copied_alone(self, task: WriteTask, columns: pa.Schema, files: _NewFiles) -> LedgerContent:
-        """To files that have rows of nothing else. No entry is in two of them."""
-        [ledger] = task.ledgers
-        digest, every = LedgerDigest(), self._source.rows(ledger, task.schema_id)
-        rows = next(every, None)
-        while rows is not None:
-            with files.created(columns, (ledger.ledger_id,)) as out:
-                while rows is not None and out.written < FILE_BYTES:
-                    digest.add(_without_ledger(rows))
-                    out.add(rows)
-                    rows = next(every, None)
-        return digest.content()
 
     def _rewrite(self, rewrite: Rewrite, files: _NewFiles) -> None:
         """The rows of the ledgers that stay, in their order, with the columns that they have."""
@@ -240,6 +231,27 @@ class _ReadBack:
         for ledger_id, start, stop in runs(ids):
             if ledger_id in self._wanted:
                 yield ledger_id, batch.slice(start, stop - start)
+
+
+def _copied(every: Iterator[pa.RecordBatch], out: _FileWriter) -> LedgerContent:
+    digest = LedgerDigest()
+    for rows in every:
+        digest.add(_without_ledger(rows))
+        out.add(rows)
+    return digest.content()
+
+
+def _copied_alone(ledger_id: int, every: Iterator[pa.RecordBatch], columns: pa.Schema, files: _NewFiles) -> LedgerContent:
+    """To files that have rows of nothing else. No entry is in two of them."""
+    digest = LedgerDigest()
+    rows = next(every, None)
+    while rows is not None:
+        with files.created(columns, (ledger_id,)) as out:
+            while rows is not None and out.written < FILE_BYTES:
+                digest.add(_without_ledger(rows))
+                out.add(rows)
+                rows = next(every, None)
+    return digest.content()
 
 
 def _is_ascending(entries: npt.NDArray[np.int64], numbers: npt.NDArray[np.int64]) -> bool:

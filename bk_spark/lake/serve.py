@@ -27,13 +27,24 @@ class Stop(Protocol):
         """Whether it is time, within ``timeout`` seconds."""
 
 
+Tried = Callable[[str, BookKeeperError | None], None]
+"""Takes the name of a log, and why it could not be tiered; None where it was, or where another process does it."""
+
+
 class TierServer:
     """``name`` says in the metadata store who works on a log. ``opener_of`` takes the name and the uid of a log."""
 
-    def __init__(self, logs: LogStore, name: str, opener_of: Callable[[str, str], LogLedgerOpener]) -> None:
+    def __init__(
+        self,
+        logs: LogStore,
+        name: str,
+        opener_of: Callable[[str, str], LogLedgerOpener],
+        tried: Tried = lambda name, problem: None,
+    ) -> None:
         self._logs = logs
         self._name = name
         self._opener_of = opener_of
+        self._tried = tried
 
     def serve(self, until: Stop, interval_s: float) -> None:
         """Look at all logs every ``interval_s`` seconds. What goes wrong with one is logged, and tried again the next time."""
@@ -66,11 +77,14 @@ class TierServer:
         try:
             with self._working_on(uid) as is_mine:
                 if not is_mine:
+                    self._tried(name, None)
                     return
                 report = Tiering(self._opener_of(name, uid)).run_due()
         except BookKeeperError as problem:
             logger.warning("log '%s' is not tiered now: %s", name, problem)
+            self._tried(name, problem)
             return
+        self._tried(name, None)
         if report.tiered.ledgers or report.released.ledgers:
             told = "log '%s': %d rows of %d ledgers were tiered, %d ledgers left the bookies"
             logger.info(told, name, report.tiered.rows, report.tiered.ledgers, report.released.ledgers)

@@ -15,7 +15,8 @@ import pyarrow as pa
 from bk_spark.errors import ConfigError
 from bk_spark.lake.begin import begin_tier, check_same_place, set_settings
 from bk_spark.lake.columns import UnfitColumnError, table_columns
-from bk_spark.lake.data_files import DataFiles, TaskRunner
+from bk_spark.lake.data_files import DataFiles, InTurn, TaskRunner
+from bk_spark.lake.file_tasks import FileTasks
 from bk_spark.lake.plan import Due
 from bk_spark.lake.row_source import RowSource
 from bk_spark.lake.tierer import Tierer
@@ -27,6 +28,7 @@ from bk_spark.log.stored.tier_settings import Tier
 from bk_spark.log.stored.values import CommittedLedger, Totals
 from bk_spark.log.tier.file_store import store_of
 from bk_spark.log.tier.opener import LogLedgerOpener
+from bk_spark.progress import Progress, no_progress
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +98,11 @@ def _folder(settings: Tier, uid: str) -> str:
 class Tiering:
     """The tier of one log. Any number of processes may run it at once."""
 
-    def __init__(self, opener: LogLedgerOpener, runner: TaskRunner | None = None) -> None:
-        """``runner`` writes files and reads them back. Raises ConfigError for a log without a tier."""
+    def __init__(self, opener: LogLedgerOpener, progress: Progress = no_progress, runner: TaskRunner | None = None) -> None:
+        """``progress`` is told of each step; ``runner`` writes files and reads them back in the place of this process.
+
+        Raises ConfigError for a log without a tier.
+        """
         from bk_spark.lake.iceberg import IcebergTable
 
         self._logs = opener.logs
@@ -105,8 +110,9 @@ class Tiering:
         self._paths = self._logs.names.paths(self._uid)
         self._settings = self._logs.reader.tier.settings(self._name, self._uid)
         table = IcebergTable(self._settings, self._name, self._uid)
-        folder = _folder(self._settings, self._uid)
-        files = DataFiles(store_of(self._settings), folder, RowSource(opener), table.identified, runner)
+        store, source = store_of(self._settings), RowSource(opener)
+        tasks = runner or InTurn(FileTasks(store, source), progress)
+        files = DataFiles(store, _folder(self._settings, self._uid), source, table.identified, tasks)
         self._tierer = Tierer(self._logs, self._name, self._uid, table, files, lambda: uuid.uuid4().hex[:12])
         self._vacuum = TierVacuum(self._logs, self._name, self._uid, table, files)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError, MetadataConflictError
+from bk_spark.lake.counts import count_files, count_release, count_step
 from bk_spark.lake.plan import Due, FilePlan, boundary_after, change_to, in_table, merged, of_ledgers, plan_step
 from bk_spark.lake.ports import TableChange, TableState, TierFiles, TierTable, folder_of
 from bk_spark.lake.rewritten import located
@@ -168,6 +169,7 @@ class Tierer:
         content, files = self._written(folder_of(number, name), work)
         ledgers = tuple(self._tiered(one, content[one.ledger_id]) for one in work.step.add)
         self._prove(files, work.present.expected(ledgers))
+        count_files(files)
         noted = replace(work.step, attempts=(*work.step.attempts, StepAttempt(name, ledgers, files))[-_ATTEMPTS_KEPT:])
         self._store.set(self._paths.tier_step, noted.encode(), work.stand.step_version)
         raise AgainError("an attempt was written")
@@ -266,6 +268,7 @@ class Tierer:
         if step.add:
             changes += self._new_section(work, landed, files)
         self._store.transaction(changes)
+        count_step(step)
 
     def _new_section(self, work: _Work, landed: StepAttempt, files: Sequence[DataFile]) -> list[StoreChange]:
         number, own = work.mark.sections, {one.ledger_id for one in landed.ledgers}
@@ -370,6 +373,7 @@ class Tierer:
         if not needed <= self._look(mark).paths():
             raise MetadataConflictError(what, "its files were rewritten during the proof: try again")
         self._logs.ledgers.delete_listed(proved, self._uid)
+        count_release(section, frozenset(proved))
         self._logs.names.change_head(self._name, self._uid, lambda head: _cleared(head, number + 1))
         return True
 

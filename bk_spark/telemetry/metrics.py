@@ -1,7 +1,7 @@
 """Declares every metric: name, text, labels. docs/metrics.md is the manual, and a test keeps it equal to this module.
 
-There are three registries because a process can be a bookie, a client or AutoRecovery, or two of them. A bookie's *asked*
-metrics get their values at each scrape from bookie/process/monitoring.py.
+There are four registries because a process can be a bookie, a client, AutoRecovery or a tierer of logs, or two of them.
+*Asked* metrics get their values at each scrape: a bookie's from bookie/process/monitoring.py, a tierer's from lake/watch.py.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ SIZES = tuple(4.0**power for power in range(4, 13))
 _bookie = Declarations("bk_spark_bookie_")
 _client = Declarations("bk_spark_client_")
 _autorecovery = Declarations("bk_spark_autorecovery_")
+_tier = Declarations("bk_spark_tier_")
 
 BOOKIE = _bookie.registry
 """Metrics of the bookie that this process runs."""
@@ -36,7 +37,15 @@ CLIENT = _client.registry
 AUTORECOVERY = _autorecovery.registry
 """Metrics of the auditor and the replication worker in this process."""
 
-DESCRIBED = {"bookie": _bookie.described, "client": _client.described, "autorecovery": _autorecovery.described}
+TIER = _tier.registry
+"""Metrics of what tiers logs in this process."""
+
+DESCRIBED = {
+    "bookie": _bookie.described,
+    "client": _client.described,
+    "autorecovery": _autorecovery.described,
+    "tier": _tier.described,
+}
 """All metrics, for the manual."""
 
 # AutoRecovery
@@ -55,6 +64,44 @@ LEDGERS_REPLICATED = _autorecovery.counter("ledgers_replicated_total", "Ledgers 
 ENTRIES_REPLICATED = _autorecovery.counter("entries_replicated_total", "Entries that were copied to another bookie.")
 BYTES_REPLICATED = _autorecovery.counter("bytes_replicated_total", "Bytes that were copied to another bookie.")
 REPLICATION_FAILURES = _autorecovery.counter("replication_failures_total", "Tries that left a ledger under-replicated.")
+
+# Tiers of logs: what this process did
+
+TIERED_ROWS = _tier.counter("rows_total", "Rows that came into tables.")
+TIERED_BYTES = _tier.counter("bytes_total", "Payload bytes of the ledgers whose rows came into tables.")
+TIERED_LEDGERS = _tier.counter("ledgers_total", "Ledgers whose rows came into tables.")
+TIER_STEPS = _tier.counter("steps_total", "Steps that were completed, each one change of a table.")
+TIER_FILES = _tier.counter("files_written_total", "Data files that were written and proved.")
+TIER_FILE_BYTES = _tier.counter("file_bytes_written_total", "Bytes of the data files that were written and proved.")
+TIER_RELEASED = _tier.counter("ledgers_released_total", "Ledgers that were deleted from bookies, since tables have their rows.")
+TIER_RELEASED_BYTES = _tier.counter(
+    "released_bytes_total", "Payload bytes of the ledgers that were deleted from bookies, each counted once."
+)
+TIER_FAILURES = _tier.counter("failures_total", "Tries to tier a log that failed; each is tried again.")
+
+# Tiers of logs: asked for at each scrape of tier serve
+
+TIER_LOGS = _tier.asked_gauge("logs", "Logs that have a tier.")
+TIER_UNKNOWN = _tier.asked_gauge("logs_unknown", "Logs whose tier could not be looked at, with or without one.")
+TIER_BEHIND = _tier.asked_gauge("logs_behind", "Logs whose lag is above three times their tier_after_s, and above 900 s.")
+TIER_LAG_S = _tier.asked_gauge(
+    "lag_seconds", "Since the oldest closed ledger that its table does not have came into its log, over all logs; 0 for none."
+)
+TIER_LOG_LAG_S = _tier.asked_gauge(
+    "log_lag_seconds", "As lag_seconds, of the logs that are behind; the 20 with the longest at most.", ("log",)
+)
+TIER_OPEN_S = _tier.asked_gauge(
+    "open_seconds", "Since the oldest open ledger was opened, over all logs; its rows are tiered once it is closed."
+)
+TIER_WAITING_ROWS = _tier.asked_gauge("waiting_rows", "Rows of closed ledgers that tables do not have yet.")
+TIER_WAITING_BYTES = _tier.asked_gauge("waiting_bytes", "Payload bytes of closed ledgers that tables do not have yet.")
+TIER_TABLE_ROWS = _tier.asked_gauge("table_rows", "Rows of the newest versions of logs that tables have.")
+TIER_TABLE_BYTES = _tier.asked_gauge("table_bytes", "Payload bytes of the ledgers that these rows came from.")
+TIER_FAILING = _tier.asked_gauge("failing_logs", "Logs that this process failed to tier at its last try.")
+TIER_LOG_FAILURES = _tier.asked_gauge(
+    "log_failures", "Tries in a row that failed, by log; the 20 with the most at most.", ("log",)
+)
+TIER_LOOKED_S = _tier.asked_gauge("looked_seconds", "Since all logs were looked at: what waits is known from then.")
 
 # Clients: requests to single bookies, one batch each, and what writers do about failed bookies
 

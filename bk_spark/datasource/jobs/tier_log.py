@@ -43,7 +43,7 @@ def tier_log(spark: SparkSession, metadata_uri: str, name: str, *, options: Mapp
     bookkeeper = connect(settings.metadata, settings.client)
     uid = bookkeeper.logs.names.uid(name)
     opener = bookkeeper.log_opener(name, uid, settings.password)
-    return Tiering(opener, _OnExecutors(spark, _Access(settings, name, uid))).run()
+    return Tiering(opener, runner=_OnExecutors(spark, _Access(settings, name, uid))).run()
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
+from bk_spark import Tier
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.cli import main
 from bk_spark.commands.bookies import bookie as commands
@@ -55,6 +58,28 @@ def test_reading_and_listing_ledgers_shows_how_far_it_is(
 ) -> None:
     assert "3 of 3" in drawn("ledger", "read", str(ledger_id), "--metadata", cluster.metadata_uri)
     assert "so far" in drawn("ledger", "list", "--metadata", cluster.metadata_uri)
+
+
+def test_tiering_a_log_shows_the_rows_and_bytes_of_the_step_and_draws_nothing_without_a_terminal(
+    cluster: LocalCluster,
+    client: BookKeeper,
+    log: str,
+    drawn: Callable[..., str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    name = f"{log}\u202e"
+    client.append_rows(name, pa.table({"id": range(500)}), create=True)
+    client.open_log(name).set_tier(Tier(f"file://{tmp_path}/lake", "shop.progress", keep_on_bookies_s=0))
+    shown = drawn("tier", "run", name, "--metadata", cluster.metadata_uri)
+    assert re.search(r"\\u202e: copied 0\.0 of 0\.0 MiB, rows  \[#+\]  500 of 500", shown)
+    assert re.search(r"reading files back, bytes  \[#+\]  (\d+) of \1", shown)
+    client.append_rows(name, pa.table({"id": range(500)}))
+    capsys.readouterr()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("sys.stderr.isatty", lambda: False)
+        assert main(["tier", "run", name, "--metadata", cluster.metadata_uri]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_tools_over_the_files_of_a_bookie_show_how_far_they_are(tmp_path: Path, drawn: Callable[..., str]) -> None:

@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from pathlib import Path
 
 import pyarrow as pa
 
 from bk_spark import Tier
 from bk_spark.cli import main
+from bk_spark.telemetry.metrics import TIER
 from tests.checkout import ROOT
 
 PATIENCE_S = 60.0
@@ -40,6 +43,8 @@ def test_a_log_gets_a_tier_and_is_tiered_by_commands(run, fails, client, log, tm
     client.append_rows(log, pa.table({"id": range(7)}))
     [shown] = run("log", "show", log)
     assert (shown["tiered_ledgers"], shown["tiered_rows"], shown["tier_lag_rows"]) == (1, 100, 7)
+    assert (shown["released_ledgers"], shown["released_bytes"], shown["tiered_bytes"] > 0) == (1, shown["tiered_bytes"], True)
+    assert shown["tier_waits_since"].endswith("+00:00")
     assert len(run("log", "read", log, "--limit", "1000")) == 107
     [deleted] = run("log", "delete", log, "--drop-table")
     assert (deleted["table"], deleted["table_dropped"]) == (f"shop.{log.replace('-', '_')}", True)
@@ -115,3 +120,77 @@ def test_a_disk_that_takes_no_whole_file_is_named_keeps_no_rest_and_costs_no_row
     assert client.open_log(log).read_rows().read_all().num_rows == 5000
     assert client.tier_log(log).released.rows == 5000
     assert client.open_log(log).read_rows().read_all().num_rows == 5000
+
+
+def test_a_run_counts_what_it_did_in_the_metrics_of_its_process(client, log, tmp_path: Path) -> None:
+    names = ("rows", "ledgers", "steps", "files_written", "ledgers_released", "bytes", "released_bytes", "file_bytes_written")
+
+    def counted() -> dict[str, float]:
+        return {name: TIER.get_sample_value(f"bk_spark_tier_{name}_total") or 0.0 for name in names}
+
+    for number in range(2):
+        client.append_rows(log, pa.table({"id": range(10 * number, 10 * number + 10)}), create=True)
+    opened = client.open_log(log)
+    opened.set_tier(Tier(f"file://{tmp_path}/lake", f"served.{log.replace('-', '_')}", keep_on_bookies_s=0))
+    before = counted()
+    client.tier_log(log)
+    done = {name: count - before[name] for name, count in counted().items()}
+    nbytes = sum(one.length for one in opened.ledgers())
+    [file] = (tmp_path / "lake").rglob("*.parquet")
+    assert done == {
+        "rows": 20,
+        "ledgers": 2,
+        "steps": 1,
+        "files_written": 1,
+        "ledgers_released": 2,
+        "bytes": nbytes,
+        "released_bytes": nbytes,
+        "file_bytes_written": file.stat().st_size,
+    }
+    client.tier_log(log)
+    assert {name: count - before[name] for name, count in counted().items()} == done
+
+
+def test_a_server_tells_how_far_tiers_are_and_which_of_them_it_fails_to_tier(cluster, client, log, tmp_path: Path) -> None:
+    for name in (log, f"{log}-broken"):
+        client.append_rows(name, pa.table({"id": range(10)}), create=True)
+        table = f"served.{name.replace('-', '_')}"
+        tier = Tier(f"file://{tmp_path}/{name}", table, tier_after_s=0, keep_on_bookies_s=0)
+        client.open_log(name).set_tier(tier)
+    (tmp_path / f"{log}-broken" / "catalog.db").write_bytes(b"no database")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    arguments = ["tier", "serve", "--interval-s", "0.2", "--http-port", str(port)]
+    environment = {**os.environ, "BK_SPARK_METADATA": cluster.metadata_uri}
+    command = [sys.executable, "-m", "bk_spark.cli", *arguments]
+
+    def asked(path: str) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}") as answer:
+            return str(answer.read().decode())
+
+    def figures() -> dict[str, float]:
+        try:
+            samples = [one.rpartition(" ") for one in asked("metrics").splitlines() if one.startswith("bk_spark_tier_")]
+        except OSError:
+            return {}  # it does not serve yet
+        return {name.removeprefix("bk_spark_tier_"): float(value) for name, _, value in samples}
+
+    failing = f'log_failures{{log="{log}-broken"}}'
+    with subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            deadline_s = time.monotonic() + PATIENCE_S
+            while (found := figures()).get(failing, 0) < 2 or found.get("rows_total", 0) < 10:
+                assert time.monotonic() < deadline_s, found
+                time.sleep(0.1)
+            assert asked("health") == "alive\n"
+        finally:
+            server.send_signal(signal.SIGTERM)
+            told = server.communicate(timeout=PATIENCE_S)[1]
+    assert server.returncode == 0, told
+    assert found["logs"] >= 2
+    assert found["waiting_rows"] >= 10
+    assert found["lag_seconds"] > 0
+    assert found["looked_seconds"] < 30
+    assert (found["failing_logs"] >= 1, found["failures_total"] >= 2) == (True, True)
+    assert f'log_failures{{log="{log}"}}' not in found

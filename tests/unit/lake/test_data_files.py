@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bk_spark.config import MIB
 from bk_spark.errors import CorruptionError
 from bk_spark.lake import file_tasks
-from bk_spark.lake.data_files import DataFiles, apart, groups
+from bk_spark.lake.data_files import DataFiles, InTurn, apart, groups
+from bk_spark.lake.file_tasks import FileTasks
 from bk_spark.lake.ports import Rewrite
 from bk_spark.log.stored.tier_mark import StepName
 from bk_spark.log.stored.tier_places import TieredPlace
@@ -21,6 +25,7 @@ from bk_spark.log.tier.asked_rows import AskedRows
 from bk_spark.log.tier.file_rows import TierFile
 from bk_spark.log.tier.file_store import FileStore
 from bk_spark.log.tier.tiered_handle import TieredHandle
+from bk_spark.progress import Progress, no_progress
 
 COLUMNS = pa.schema([("v", pa.string()), *((name, pa.int64()) for name in ("_ledger_id", "_entry_id", "_row"))])
 LEDGERS = tuple(CommittedLedger(one, 3, 100, 8) for one in (5, 3, 9))
@@ -40,7 +45,14 @@ class Source:
 
 @pytest.fixture
 def files(tmp_path: Path) -> DataFiles:
-    return DataFiles(FileStore({}), f"file://{tmp_path}/lake", Source(), lambda columns: columns)  # type: ignore[arg-type]
+    return data_files(tmp_path)
+
+
+def data_files(tmp_path: Path, progress: Progress = no_progress) -> DataFiles:
+    source: Any = Source()
+    store = FileStore({})
+    runner = InTurn(FileTasks(store, source), progress)
+    return DataFiles(store, f"file://{tmp_path}/lake", source, lambda columns: columns, runner)
 
 
 def step(*add: CommittedLedger) -> TierStep:
@@ -164,3 +176,17 @@ def test_a_task_that_is_carried_out_twice_writes_other_files(files: DataFiles) -
     [_, [first]], [_, [again]] = (files.write("1-x", step(LEDGERS[0]), ()) for _ in range(2))
     assert first.path != again.path
     assert files.missing([first, again]) == []
+
+
+def test_progress_tells_the_rows_and_bytes_of_the_step_and_then_of_the_files_that_are_read_back(tmp_path: Path) -> None:
+    told: list[tuple[str, int, int]] = []
+    large = tuple(replace(one, length=MIB) for one in LEDGERS)
+    files = data_files(tmp_path, lambda *one: told.append(one))
+    _, [file] = files.write("1-x", step(*large), ())
+    assert [done for _, done, _ in told] == [2, 4, 6, 8, 8, 10, 12, 14, 16, 16, 18, 20, 22, 24, 24]
+    assert {total for _, _, total in told} == {24}
+    assert told[1][0] == "copied 0.5 of 3.0 MiB, rows"
+    assert told[-1][0] == "copied 3.0 of 3.0 MiB, rows"
+    told.clear()
+    files.read_back([file])
+    assert told == [("reading files back, bytes", file.size, file.size)]
