@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from bk_spark.errors import ConfigError
+from bk_spark.errors import ConfigError, State
 from bk_spark.log.stored.json_values import FORMAT_OF_TIERS, check_integer, decode, encode, integer, text
 
 SCHEMES = ("file", "s3", "gs", "abfs", "abfss")
@@ -18,6 +18,7 @@ _SECRET = re.compile(
     r"secret|password|token|credential|access-key|account-key|api-key|connection-string|authorization|^header\.", re.IGNORECASE
 )
 _URL_WITH_PASSWORD = re.compile(r"^[\w+.-]+://[^/@\s]*:[^/@\s]+@")
+_NO_SECRETS = "a secret would lie in the metadata store: give it in the environment of whoever tiers and reads"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,8 @@ class Tier:
         if not found or scheme not in SCHEMES or not rest.strip("/") or set("?#%") & set(rest):
             remedy = "it must be the address of a folder without ?, # and %, such as s3://bucket/orders or file:///data/orders"
             raise ConfigError("the location of a tier", self.location, remedy)
+        if _URL_WITH_PASSWORD.match(self.location):
+            raise ConfigError("the location of a tier", State("(not shown)"), f"it has a password in it: {_NO_SECRETS}")
         object.__setattr__(self, "location", self.location.rstrip("/"))
         if not isinstance(self.table, str) or not all(self.table.split(".")) or "." not in self.table:
             raise ConfigError("the table of a tier", self.table, "it must have a namespace and a name, such as shop.orders")
@@ -57,8 +60,7 @@ class Tier:
             raise ConfigError("the catalog of a tier", self.catalog, "it must map names to texts, as pyiceberg's properties do")
         secret = next((k for k, one in self.catalog.items() if _SECRET.search(k) or _URL_WITH_PASSWORD.match(one)), None)
         if secret is not None:
-            remedy = "a secret would lie in the metadata store: give it in the environment of whoever tiers and reads"
-            raise ConfigError("the catalog of a tier", secret, remedy)
+            raise ConfigError("the catalog of a tier", secret, _NO_SECRETS)
         check_integer("tier_after_s", self.tier_after_s, 0)
         check_integer("keep_on_bookies_s", self.keep_on_bookies_s, 0)
         for name, limit in (("tier_after_bytes", self.tier_after_bytes), ("keep_on_bookies_bytes", self.keep_on_bookies_bytes)):

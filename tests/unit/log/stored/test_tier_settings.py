@@ -25,6 +25,7 @@ def test_settings_are_stored_and_read_as_they_were() -> None:
         ({"location": "s3://"}, "the address of a folder"),
         ({"location": 7}, "the address of a folder"),
         ({"location": "file:///data/a?b"}, "the address of a folder"),
+        ({"location": "s3://key:hidden@bucket/orders"}, "in the environment"),
         ({"table": "orders"}, "a namespace and a name"),
         ({"table": "shop..orders"}, "a namespace and a name"),
         ({"catalog": {"uri": 7}}, "names to texts"),
@@ -43,3 +44,4 @@ def test_what_cannot_be_a_tier_is_refused_in_one_sentence(change: dict[str, Any]
         Tier(**{"location": "s3://bucket/orders", "table": "shop.orders", **change})
     assert "\n" not in str(refused.value)
     assert str(refused.value.value) != "x"
+    assert "hidden" not in str(refused.value)
