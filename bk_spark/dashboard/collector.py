@@ -24,6 +24,7 @@ from bk_spark.dashboard.mark_history import STEP_S, MarkHistory
 from bk_spark.dashboard.rates import CounterHistory
 from bk_spark.dashboard.snapshots import Record, Snapshot, Snapshots
 from bk_spark.dashboard.space import cluster_space
+from bk_spark.dashboard.tiers import TierView
 from bk_spark.errors import ConfigError, CorruptionError, FormatVersionError, NoSuchLedgerError, NoSuchLogError
 from bk_spark.metadata.registration import RegisteredBookie
 
@@ -54,7 +55,8 @@ class Collector:
 
     def __init__(self, client: BookKeeper) -> None:
         self._client = client
-        self._logs = LogView(client)
+        self._tiers = TierView(client.logs)
+        self._logs = LogView(client, self._tiers)
         self._clusters: Snapshots[ClusterLook] = Snapshots(1, 1, time.monotonic)
         self._views: Snapshots[Record] = Snapshots(STORE_THREADS, MAX_VIEWS, time.monotonic)
         self._bookies: Snapshots[Record] = Snapshots(BOOKIE_THREADS, MAX_BOOKIES, time.monotonic)
@@ -104,7 +106,7 @@ class Collector:
 
     def logs(self, after: str, limit: int) -> Record:
         """A page of logs with names above ``after``."""
-        return self._view(("logs", after, limit), lambda: log_page(self._client, after, limit))
+        return self._view(("logs", after, limit), lambda: log_page(self._client, self._tiers, after, limit))
 
     def log(self, name: str) -> Record:
         return self._view(("log", name), lambda: self._logs.look_at(name))

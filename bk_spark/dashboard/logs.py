@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.dashboard.snapshots import Record
+from bk_spark.dashboard.tiers import HeldLog, TierView
 from bk_spark.errors import ConfigError
 from bk_spark.log.stored.listing import Listing
 from bk_spark.log.stored.names import decode_name
@@ -30,13 +31,15 @@ MAX_LISTINGS = 8
 """Listings that are kept, so that a log is read again only after it changed."""
 
 
-def log_page(client: BookKeeper, after: str, limit: int) -> Record:
+def log_page(client: BookKeeper, tiers: TierView, after: str, limit: int) -> Record:
     """Up to ``limit`` logs with names above ``after``; ``next`` is where to go on, None at the end."""
     names = client.list_logs()
     start = bisect.bisect_right(names, after) if after else 0
     wanted = names[start : start + limit]
+    logs = _held(client, wanted)
+    found = tiers.of(logs)
     return {
-        "rows": [_row(name, head) for name, head in _heads(client, wanted).items()],
+        "rows": [_row(name, one.head, found.get(name)) for name, one in logs.items()],
         "count": len(names),
         "next": wanted[-1] if start + limit < len(names) else None,
     }
@@ -45,8 +48,9 @@ def log_page(client: BookKeeper, after: str, limit: int) -> Record:
 class LogView:
     """Reads one log at a time, and keeps the listings of the last ones. Only one thread at a time may ask for the same log."""
 
-    def __init__(self, client: BookKeeper) -> None:
+    def __init__(self, client: BookKeeper, tiers: TierView) -> None:
         self._client = client
+        self._tiers = tiers
         self._listings: dict[str, tuple[int, Listing]] = {}
 
     def look_at(self, name: str) -> Record:
@@ -58,7 +62,7 @@ class LogView:
         first = max(head.oldest_record, 1, head.version - COMMITS + 1)
         commits = logs.reader.versions(name, uid, first, head.version)
         return {
-            **_row(name, head),
+            **_row(name, head, self._tiers.of({name: HeldLog(uid, head)}).get(name)),
             "uid": uid,
             "oldest_version": head.oldest_version,
             "first_row": head.first_row,
@@ -90,17 +94,21 @@ class LogView:
         return [_stream(one, head, follower) for one in client.logs.cursors.all(name, uid)[:MAX_CURSORS]]
 
 
-def _heads(client: BookKeeper, names: Sequence[str]) -> dict[str, Head]:
-    """Log → its head, without logs that do not exist any more or are being deleted."""
+def _held(client: BookKeeper, names: Sequence[str]) -> dict[str, HeldLog]:
+    """Without logs that do not exist any more or are being deleted."""
     store, znodes = client.metadata_store, client.znodes
     pointers = zip(names, store.get_many([znodes.log_name(name) for name in names]), strict=True)
     uids = {name: decode_name(f"the name of log '{name}'", found.value) for name, found in pointers if found is not None}
-    stored = zip(uids, store.get_many([LogPaths(znodes.log(uid)).head for uid in uids.values()]), strict=True)
-    heads = {name: Head.decode(f"the head of log '{name}'", found.value) for name, found in stored if found is not None}
-    return {name: head for name, head in heads.items() if not head.deleting}
+    stored = zip(uids.items(), store.get_many([LogPaths(znodes.log(uid)).head for uid in uids.values()]), strict=True)
+    heads = (
+        (name, HeldLog(uid, Head.decode(f"the head of log '{name}'", found.value)))
+        for (name, uid), found in stored
+        if found is not None
+    )
+    return {name: one for name, one in heads if not one.head.deleting}
 
 
-def _row(name: str, head: Head) -> Record:
+def _row(name: str, head: Head, tier: Record | None) -> Record:
     return {
         "name": name,
         "content": None if head.content is None else head.content.value,
@@ -110,6 +118,7 @@ def _row(name: str, head: Head) -> Record:
         "open": len(head.writer.open_ledgers),
         "rows": head.total.rows,
         "bytes": head.total.length,
+        "tier": tier,
     }
 
 

@@ -23,6 +23,30 @@ function marksTile(value) {
     known.why_not ? unknownMarks(known) : !marked && badge("good", "● none lacks a copy"), audited(known));
 }
 
+// A tier that is behind costs nothing yet: bookies keep what waits, and so their disks fill.
+function tierSign(tier) {
+  if (!tier) return "none";
+  if (tier.problem) return badge("bad", "? not known");
+  if (tier.behind) return badge("warn", `▲ ${span(Math.max(0, (Date.now() - tier.since_ms) / 1000))} behind`);
+  return badge("good", "● in time");
+}
+
+const part = (of) => `${plural(of.rows, "row")}, ${bytes(of.bytes)} of ${plural(of.ledgers, "ledger")}`;
+
+function tierCard(tier) {
+  if (!tier) return false;
+  if (tier.problem) return card(h("h2", null, "Its tier ", tierSign(tier)), h("p", { id: "tier" }, said(tier.problem)));
+  return card(h("h2", null, "Its tier ", tierSign(tier)), h("div", { id: "tier" }, facts([
+    ["Table", h("span", { class: "mono" }, named(tier.table, Infinity))], ["Location", h("span", { class: "mono" }, named(tier.location, Infinity))],
+    ["In the table", part(tier.tiered)],
+    ["Gone from bookies", tier.released.ledgers ? part(tier.released) : "nothing"],
+    ["Waits", tier.waiting.ledgers ? part(tier.waiting) : "nothing that is closed"],
+    ["Oldest that waits", tier.since_ms === null ? "–" : h("span", { title: time(tier.since_ms) }, ago(tier.since_ms))],
+    tier.open_since_ms !== null && ["Open, tiered once it is closed", h("span", { title: time(tier.open_since_ms) }, `a ledger opened ${ago(tier.open_since_ms)}`)],
+    ["Rows are tiered", `${span(tier.after_s)} after their commit`], ["Ledgers stay on bookies", `${span(tier.keep_s)} after that`],
+  ])), tier.behind && quiet(`Behind: rows wait for more than ${span(tier.behind_after_s)}. See that 'bk-spark tier serve' runs, and what its log says of this log.`));
+}
+
 const LOG_COLUMNS = [
   ["Log", (row) => link("log", row.name)],
   ["Holds", (row) => row.content || "nothing yet"],
@@ -30,6 +54,7 @@ const LOG_COLUMNS = [
   ["Ledgers", (row) => [count(row.ledgers + row.open), row.open ? " " : "", row.open ? badge("good", `◌ ${row.open} open`) : ""], "n"],
   ["Rows", (row) => grown(row, row.rows, count), "n"],
   ["Size", (row) => grown(row, row.bytes, bytes), "n"],
+  ["Tier", (row) => tierSign(row.tier)],
   ["Last commit", (row) => h("span", { title: time(row.committed_ms) }, ago(row.committed_ms)), "n"],
 ];
 
@@ -176,6 +201,7 @@ function logView(cluster, log) {
       ["Old versions stay", span(log.retention.versions_s)],
       ["Data stays", log.retention.rows_s === null ? "for ever" : span(log.retention.rows_s)],
     ])),
+    tierCard(log.tier),
     card(h("h2", null, "Its ledgers, as wide as they are large"),
       log.earlier.ledgers > 0 && quiet(`Before these: ${count(log.earlier.ledgers)} ledgers, ${count(log.earlier.rows)} rows, ${bytes(log.earlier.bytes)}.`),
       log.drawn.length + open ? ledgerRow(log) : quiet("None yet."),

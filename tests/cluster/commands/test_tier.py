@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from bk_spark import Tier
+from bk_spark import BookKeeperError, CorruptionError, Tier
 from bk_spark.cli import main
+from bk_spark.metadata.store import ANY_VERSION
 from bk_spark.telemetry.metrics import TIER
 from tests.checkout import ROOT
 
@@ -97,12 +98,18 @@ def test_a_log_that_somebody_else_tiers_is_left_to_them(client, log, tmp_path: P
     opened.set_tier(Tier(f"file://{tmp_path}/lake", f"served.{log.replace('-', '_')}", tier_after_s=0, keep_on_bookies_s=0))
     worker = client.logs.names.paths(opened.uid).tier_worker
     client.metadata_store.create(worker, b"another", ephemeral=True)
-    server = TierServer(client.logs, "me", lambda name, uid: client.log_opener(name, uid))
+    tried: list[tuple[str, BookKeeperError | None]] = []
+    server = TierServer(client.logs, "me", client.log_opener, lambda *one: tried.append(one))
     server.tier(log, opened.uid)
+    assert tried == [(log, None)]
     assert client.existing_ledgers([one.ledger_id for one in opened.ledgers()])
     client.metadata_store.delete(worker, 0)
     server.tier(log, opened.uid)
     assert not client.existing_ledgers([one.ledger_id for one in opened.ledgers()])
+    assert tried == [(log, None)] * 2
+    client.metadata_store.set(client.logs.names.paths(opened.uid).tier_settings, b"{", ANY_VERSION)
+    server.tier(log, opened.uid)
+    assert isinstance(tried[-1][1], CorruptionError)
 
 
 def test_a_disk_that_takes_no_whole_file_is_named_keeps_no_rest_and_costs_no_row(cluster, client, log, tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from bk_spark.dashboard.server import Dashboard
 from bk_spark.log.stored.values import CommittedLedger
 from tests.cluster.dashboard.browser import headless, missing, resize
 from tests.cluster.dashboard.lively_cluster import LOG, MARKUP, Lively, load
+from tests.cluster.dashboard.tiered_log import SETTING, tiered_log
 
 pytestmark = pytest.mark.skipif(bool(missing()), reason=missing() or "there is one")
 
@@ -157,6 +158,34 @@ def test_a_log_that_is_open_is_not_shown_with_the_rows_of_its_closed_ledgers_alo
         writer.close()
         _until(page, lambda: "at least" not in _main(page) and "not known" not in _main(page))
         _show(page, "#/", "Overview")
+
+
+def test_the_page_of_a_log_says_where_its_tier_is_what_it_has_and_what_waits(page: Chrome, lively: Lively) -> None:
+    with tiered_log(lively.client, "tiered", waiting=2) as tier:
+        _show(page, "#/log/tiered", "")
+        _until(page, lambda: _heading(page) == "tiered" and "● in time" in _main(page))
+        told = " ".join(_text(page, "#tier").split())
+        for said in (tier.table, tier.location, "In the table 30 rows", "Gone from bookies 30 rows", "Waits 20 rows"):
+            assert said in told
+        assert SETTING not in _main(page)
+        resize(page, NARROW, 900)
+        assert page.execute_script("return document.documentElement.scrollWidth") <= NARROW
+        resize(page, 1280, 900)
+        _show(page, "#/logs", "Logs")
+        _until(page, lambda: "● in time" in _main(page))
+        page.get("about:blank")  # or the page would ask once more for a log that is deleted now
+
+
+def test_a_tier_that_is_behind_or_cannot_be_read_is_marked(scripts: Chrome) -> None:
+    def sign(tier: dict[str, Any] | None) -> str:
+        return str(scripts.execute_script("return ((one) => one.textContent ?? one)(tierSign(arguments[0]))", tier))
+
+    now_ms = int(scripts.execute_script("return Date.now()"))
+    behind = {"problem": "", "behind": True, "since_ms": now_ms - 2 * 3_600_000 - 60_000}
+    assert sign(behind) == "▲ 2 h behind"
+    assert sign({**behind, "behind": False}) == "● in time"
+    assert sign({"problem": "its settings are missing"}) == "? not known"
+    assert sign(None) == "none"
 
 
 def test_the_overview_tells_of_disks_that_count_once_of_zookeeper_and_of_the_time_under_replicated(

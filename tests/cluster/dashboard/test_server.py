@@ -17,9 +17,11 @@ import pytest
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.dashboard.server import Dashboard
 from bk_spark.errors import ConfigError
+from bk_spark.metadata.store import ANY_VERSION
 from tests.cluster.dashboard.lively_cluster import LOG, MARKUP, SECRET, Lively
+from tests.cluster.dashboard.tiered_log import SETTING, tiered_log
 
-MAX_ASSETS_BYTES = 64_000
+MAX_ASSETS_BYTES = 66_000
 ROUTES = ("cluster", "bookies", "underreplicated", "ledgers", "logs", f"log?name={LOG}", "bookie?id=b")
 
 
@@ -267,6 +269,35 @@ def test_the_page_comes_in_one_request_with_the_newest_overview_and_lets_only_it
     assert style is not None
     assert base64.b64encode(hashlib.sha256(style[1].encode()).digest()).decode() in policy
     assert not re.search(r"(src|href)=[\"']?(https?:)?//", page)
+
+
+def _tiers(dashboard: Dashboard) -> dict[str, Any]:
+    """Of each log, as the page of logs has it."""
+    return {row["name"]: row["tier"] for row in (_api(dashboard, "logs") or {"rows": []})["rows"]}
+
+
+def test_the_tier_of_a_log_is_told_with_what_its_table_has_what_waits_and_what_left_the_bookies(
+    dashboard: Dashboard, lively: Lively
+) -> None:
+    with tiered_log(lively.client, "tiered", waiting=2) as tier:
+        found = _until(lambda: (log := _api(dashboard, "log?name=tiered")) and log["tier"])
+        assert _until(lambda: _tiers(dashboard).get("tiered")) == found
+        assert (found["table"], found["location"], found["problem"], found["behind"]) == (tier.table, tier.location, "", False)
+        assert (found["tiered"]["ledgers"], found["tiered"]["rows"]) == (3, 30)
+        assert found["released"] == found["tiered"]
+        assert (found["waiting"]["ledgers"], found["waiting"]["rows"]) == (2, 20)
+        assert 0 <= time.time() - found["since_ms"] / 1000 < 300
+        assert _api(dashboard, f"log?name={LOG}")["tier"] is None
+        assert SETTING not in json.dumps(_api(dashboard, "logs"))
+
+
+def test_a_tier_that_cannot_be_read_is_told_and_holds_up_no_other_log(dashboard: Dashboard, lively: Lively) -> None:
+    with tiered_log(lively.client, "damaged"):
+        paths = lively.client.logs.names.paths(lively.client.logs.names.uid("damaged"))
+        lively.client.metadata_store.set(paths.tier_settings, b"{", ANY_VERSION)
+        problem = _until(lambda: (_tiers(dashboard).get("damaged") or {}).get("problem"))
+        assert "the settings of the tier of log 'damaged'" in problem
+        assert _tiers(dashboard)[LOG] is None
 
 
 def test_the_page_and_its_script_are_light(dashboard: Dashboard) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from bk_spark.errors import CorruptionError, MetadataUnavailableError, StorageError
 from bk_spark.lake.watch import MOST_NAMED, TierWatch
+from bk_spark.log.stored.snapshot import LogReader
 from bk_spark.metadata.store import ANY_VERSION
 from bk_spark.telemetry.metrics import TIER
 from bk_spark.telemetry.registry import asked, render
@@ -128,6 +130,20 @@ def test_a_store_that_does_not_answer_leaves_what_was_known_with_its_age(watched
         watched.watch.look()
     found = watched.figures()
     assert (found["looked_seconds"], found["lag_seconds"], found["logs_unknown"]) == (7, 7, 0)
+
+
+def test_a_store_that_goes_away_in_the_middle_of_a_look_makes_no_log_unknown(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched.write("a")
+    watched.begin("a")
+    watched.watch.look()
+    watched.write("a")
+    outage = MetadataUnavailableError("memory://", "cut off")
+    monkeypatch.setattr(LogReader, "listing", Mock(side_effect=outage))
+    with pytest.raises(MetadataUnavailableError):
+        watched.watch.look()
+    assert (watched.figures()["logs"], watched.figures()["logs_unknown"]) == (1, 0)
 
 
 def test_before_the_first_look_nothing_is_told_of_logs(watched: Watched) -> None:
