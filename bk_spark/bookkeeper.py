@@ -243,7 +243,7 @@ class BookKeeper:
             self.config.add_batch_bytes,
             self.config.append_wait_s,
             existing_ledgers=self.existing_ledgers,
-            tables=_Tables(),
+            tables=_TierTables(),
         )
 
     def list_logs(self) -> list[str]:
@@ -404,7 +404,7 @@ class _Opened:
             in_thread(_Opened(self.uri, self.store, self.znodes, self.context).close)
 
 
-class _Tables:
+class _TierTables:
     """Imports what reads and writes Parquet where it is needed: others need not wait for it."""
 
     def set_tier(self, opener: LogLedgerOpener, tier: Tier) -> None:

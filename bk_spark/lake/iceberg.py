@@ -53,7 +53,7 @@ _LOG, _STEP = "bk-spark.log", "bk-spark.step"
 """Properties of the table."""
 
 _TAG = "bk-spark-"
-"""Tags of ours begin so; a version of the log follows."""
+"""Tags of ours begin so; a version of the log and the number of a step follow."""
 
 _FORMAT_VERSION = "2"
 _NAMES = {
@@ -136,7 +136,7 @@ class IcebergTable:
                     overwrite.append_data_file(self._fitting(table, added.path))
             staged.set_properties({_STEP: str(change.step)})
             required = (*_requirements(table), _at_snapshot(base.snapshot))
-            tags = [_tag(base.snapshot, change.version)] if change.remove and base.snapshot is not None else []
+            tags = [_tag(base.snapshot, change)] if change.remove and base.snapshot is not None else []
             self._catalog.commit_table(table, required, (*_updates(staged), *tags))
 
     def expire(self, before_ms: int, version: int) -> None:
@@ -293,13 +293,14 @@ def _at_snapshot(snapshot: int | None) -> TableRequirement:
     return AssertRefSnapshotId.model_validate({"ref": _MAIN, "snapshot-id": snapshot})
 
 
-def _tag(snapshot: int, version: int) -> TableUpdate:
-    return SetSnapshotRefUpdate.model_validate({"ref-name": f"{_TAG}{version}", "type": "tag", "snapshot-id": snapshot})
+def _tag(snapshot: int, change: TableChange) -> TableUpdate:
+    name = f"{_TAG}{change.version}-{change.step.number}"
+    return SetSnapshotRefUpdate.model_validate({"ref-name": name, "type": "tag", "snapshot-id": snapshot})
 
 
 def _expiry(metadata: TableMetadata, before_ms: int, version: int) -> tuple[TableUpdate, ...]:
     """What drops our tags of versions up to ``version``, and old snapshots without a name."""
-    own = {name: name.removeprefix(_TAG) for name in metadata.refs if name.startswith(_TAG)}
+    own = {name: name.removeprefix(_TAG).partition("-")[0] for name in metadata.refs if name.startswith(_TAG)}
     tags = [name for name, number in own.items() if number.isdecimal() and int(number) <= version]
     named = {ref.snapshot_id for name, ref in metadata.refs.items() if name not in tags} | {metadata.current_snapshot_id}
     old = [one.snapshot_id for one in metadata.snapshots if one.timestamp_ms < before_ms and one.snapshot_id not in named]

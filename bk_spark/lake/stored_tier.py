@@ -104,7 +104,7 @@ class StoredTier:
         return Stand(decoded, head.version, TierStep.decode(what, step.value) if step.value else None, step.version)
 
     def sections(self, first: int, beyond: int) -> Sections:
-        """Raises CorruptionError where a record is missing."""
+        """Raises AgainError where a vacuum has given one of them up since; CorruptionError where a record is missing."""
         found = self.store.get_many([self.paths.tier_section(number) for number in range(first, beyond)])
         decoded = [self._decode_section(number, stored) for number, stored in enumerate(found, first)]
         return Sections(first, tuple(section for section, _ in decoded), tuple(version for _, version in decoded))
@@ -118,5 +118,7 @@ class StoredTier:
     def _decode_section(self, number: int, stored: Versioned | None) -> tuple[TierSection, int]:
         what = f"section {number} of the tier of log '{self.name}'"
         if stored is None:
+            if number < self.read().mark.oldest:
+                raise AgainError("sections were given up")
             raise CorruptionError(what, "it is missing from the metadata store")
         return TierSection.decode(what, stored.value), stored.version

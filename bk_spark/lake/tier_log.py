@@ -187,7 +187,8 @@ class Tiering:
         return mark.sections
 
     def _totals(self, first: int, beyond: int) -> Totals:
-        sections = (self._logs.reader.tier.section(self._name, self._uid, number) for number in range(first, beyond))
+        """Without sections that a vacuum gave up meanwhile."""
+        sections = self._logs.reader.tier.sections(self._name, self._uid, range(first, beyond))
         return sum((Totals.of([one.listed for one in section.ledgers]) for section in sections), Totals())
 
     def _mark(self) -> TierMark:

@@ -50,7 +50,7 @@ DEFAULT_ROLL_BYTES = 1024**3
 At 10 MB/s this is a commit every two minutes, and 800 ledgers a day."""
 
 
-class Tables(Protocol):
+class TierTables(Protocol):
     """What is done with the tables of tiers. Only there pyiceberg is needed."""
 
     def set_tier(self, opener: LogLedgerOpener, tier: Tier) -> None:
@@ -75,7 +75,7 @@ class LedgerAccess:
     append_wait_s: float = 120.0
     """``ClientConfig.append_wait_s`` of the client."""
     existing_ledgers: Describe = field(kw_only=True)
-    tables: Tables = field(kw_only=True)
+    tables: TierTables = field(kw_only=True)
 
 
 class Log:

@@ -11,7 +11,7 @@ import pytest
 from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError, StorageError
 from bk_spark.lake.begin import begin_tier
 from bk_spark.lake.ports import TableChange, TableFile, TableState
-from bk_spark.lake.tierer import Tierer, _AgainError, _Work
+from bk_spark.lake.tierer import AgainError, Tierer, _Work
 from bk_spark.log.changes.plan import CommitRequest
 from bk_spark.log.cleanup.vacuum import LogVacuum
 from bk_spark.log.stored.tier_mark import StepName
@@ -312,7 +312,7 @@ def test_the_files_of_the_attempt_that_the_table_names_stay_though_a_newer_one_w
         another = tierer_of(machine)
         stand = another._read()
         assert stand.step is not None
-        with pytest.raises(_AgainError):
+        with pytest.raises(AgainError):
             another._write(_Work(stand, stand.step, another._present(stand)))
         another.run(len)
         machine.world.the_lake.check_files()

@@ -5,7 +5,7 @@ Ref: DESIGN.md, "Lake".
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from bk_spark.errors import ConfigError, CorruptionError, NoSuchLogError, State
@@ -79,19 +79,23 @@ class TierPlaces:
             raise ConfigError(f"the tier of log '{name}'", State("missing"), "set one first: bk-spark log set, Log.set_tier")
         return Tier.decode(f"the settings of the tier of log '{name}'", stored.value)
 
-    def section(self, name: str, uid: str, number: int) -> TierSection:
-        """Raises CorruptionError where its record is missing; NoSuchLogError."""
-        (stored,) = self._store.get_many([self._names.paths(uid).tier_section(number)])
-        return self._decoded(name, uid, number, stored)
+    def sections(self, name: str, uid: str, numbers: range) -> Iterator[TierSection]:
+        """Those of them that no vacuum has given up. Raises CorruptionError where a record is missing; NoSuchLogError."""
+        for some in chunks(numbers, READS_AT_ONCE):
+            values = self._store.get_many([self._names.paths(uid).tier_section(number) for number in some])
+            for number, stored in zip(some, values, strict=True):
+                if stored is not None or not self._is_given_up(name, uid, number):
+                    yield self._decoded(name, uid, number, stored)
+
+    def _is_given_up(self, name: str, uid: str, number: int) -> bool:
+        mark = self._names.fresh_head(name, uid).tier
+        return mark is not None and number < mark.oldest
 
     def _find(self, name: str, uid: str, ledger_ids: Collection[int], sections: range) -> dict[int, TieredPlace]:
         found: dict[int, TieredPlace] = {}
-        for numbers in chunks(sections, READS_AT_ONCE):
-            values = self._store.get_many([self._names.paths(uid).tier_section(number) for number in numbers])
-            for number, stored in zip(numbers, values, strict=True):
-                section = self._decoded(name, uid, number, stored)
-                wanted = (one for one in section.ledgers if one.ledger_id in ledger_ids)
-                found |= {one.ledger_id: TieredPlace(one, section.files_of(one.ledger_id)) for one in wanted}
+        for section in self.sections(name, uid, sections):
+            wanted = (one for one in section.ledgers if one.ledger_id in ledger_ids)
+            found |= {one.ledger_id: TieredPlace(one, section.files_of(one.ledger_id)) for one in wanted}
         return found
 
     def _decoded(self, name: str, uid: str, number: int, stored: Versioned | None) -> TierSection:

@@ -120,8 +120,8 @@ class TierStandings:
         if not mark.cleared:
             return 0
         places = {one.ledger_id: place for place, one in enumerate(closed)}
-        for number in range(max(mark.cleared, mark.first), mark.sections):
-            section = self._logs.reader.tier.section(name, uid, number)
+        numbers = range(max(mark.cleared, mark.first), mark.sections)
+        for section in self._logs.reader.tier.sections(name, uid, numbers):
             found = next((places[one.ledger_id] for one in section.ledgers if one.ledger_id in places), None)
             if found is not None:
                 return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -145,3 +146,18 @@ def named(table: Table) -> set[int]:
 def paths_of(table: Table, snapshot: int) -> set[Path]:
     found = table.scan(snapshot_id=snapshot).plan_files()
     return {Path(task.file.file_path.removeprefix("file://")) for task in found}
+
+
+def test_what_was_vacuumed_before_it_was_released_is_no_damage(tiered: TieredLog) -> None:
+    tiered.log.set_tier(replace(tiered.tier, keep_on_bookies_s=86_400))
+    for number in range(3):
+        append(tiered, 100 * number)
+        tiered.run()
+    truncate(tiered, 2)
+    tiered.run()
+    vacuum(tiered)
+    report = tiered.run()
+    assert (report.released.ledgers, report.waiting) == (0, 1)
+    assert tiered.client.logs.reader.tier.find(tiered.log.name, tiered.log.uid, range(1000)).keys() == {
+        one.ledger_id for one in tiered.log.ledgers()
+    }

@@ -40,8 +40,8 @@ class Lake:
         self.may_be_set_back = False
         self._oldest = 0
         """The first state that a snapshot keeps."""
-        self._tags: dict[int, TableState] = {}
-        """By the log's version."""
+        self._tags: dict[tuple[int, int], TableState] = {}
+        """By the log's version and the step's number."""
 
     @property
     def newest(self) -> TableState:
@@ -54,7 +54,7 @@ class Lake:
 
     def expire(self, oldest: int, version: int) -> None:
         """States below ``oldest``, and our tags of versions up to ``version``."""
-        self._tags = {number: state for number, state in self._tags.items() if number > version}
+        self._tags = {name: state for name, state in self._tags.items() if name[0] > version}
         self._oldest = max(self._oldest, oldest)
 
     def paths(self) -> frozenset[str]:
@@ -80,7 +80,7 @@ class Lake:
         stay = tuple(one for one in self.newest.files if one.path not in change.remove)
         added = tuple(TableFile(one.path, one.size, has_log_rows=True, has_other_rows=False) for one in change.add)
         if change.remove:
-            self._tags[change.version] = base
+            self._tags[change.version, change.step.number] = base
         self.put(replace(self.newest, step=change.step, files=stay + added))
         return True
 

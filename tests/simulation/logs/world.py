@@ -10,7 +10,7 @@ from unittest.mock import Mock
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.errors import NoSuchLedgerError
 from bk_spark.log.changes.jobs import WriteJob
-from bk_spark.log.log_handle import LedgerAccess, Log, Tables
+from bk_spark.log.log_handle import LedgerAccess, Log, TierTables
 from bk_spark.log.log_store import LogStore
 from bk_spark.log.stored.values import Retention
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
@@ -184,7 +184,7 @@ class Machine(Surroundings):
             lambda options, job: self.create_ledger(job),
             window_bytes=150,
             existing_ledgers=lambda ids: [],
-            tables=Mock(spec=Tables),
+            tables=Mock(spec=TierTables),
         )
         self.log = Log(self.logs, LOG, world.uid, access)
 

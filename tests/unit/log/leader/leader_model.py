@@ -25,7 +25,7 @@ from bk_spark.log.leader.leadership import CreatedLedger, end_of
 from bk_spark.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.log.leader.roll_log import RollLimits
 from bk_spark.log.leader.tier_rolls import TierWait
-from bk_spark.log.log_handle import LedgerAccess, Log, Tables
+from bk_spark.log.log_handle import LedgerAccess, Log, TierTables
 from bk_spark.log.log_store import LogStore
 from bk_spark.log.stored.values import CommitKind, CommittedLedger
 from tests.unit.log.log_world import LogWorld
@@ -282,7 +282,7 @@ class WorldLogs:
             create,
             b"secret",
             existing_ledgers=lambda ids: [],
-            tables=Mock(spec=Tables),
+            tables=Mock(spec=TierTables),
         )
         return Log(logs, name, logs.open(name, create=True), access)
 

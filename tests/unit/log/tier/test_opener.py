@@ -8,9 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bk_spark.errors import NoSuchLedgerError
+from bk_spark.errors import CorruptionError, NoSuchLedgerError
 from bk_spark.log.tier.asked_rows import AskedRows
 from bk_spark.log.tier.opener import LogLedgerOpener
+from bk_spark.metadata.store import ANY_VERSION
+from tests.unit.log.tier.tier_scene import TierScene
 
 ASKED = AskedRows(pa.schema([("n", pa.int64())]))
 
@@ -41,3 +43,18 @@ def test_each_row_is_given_once_and_in_order(monkeypatch: pytest.MonkeyPatch) ->
     opener, leaving = LogLedgerOpener(nothing, "orders", "u", nothing), Leaving()
     found = opener.rows(leaving, 1, 5, ASKED, convert)  # type: ignore[arg-type]
     assert [value for batch in found for value in batch["n"].to_pylist()] == [1, 2, 3, 4, 5]
+
+
+def test_a_section_that_a_vacuum_gives_up_after_the_head_was_read_has_nothing_to_find(scene: TierScene) -> None:
+    """A reader's head is older than the vacuum."""
+    ledgers = [scene.write("orders") for _ in range(2)]
+    uid = scene.begin("orders")
+    scene.tiered("orders", ledgers[:1], ledgers[1:])
+    scene.cleared("orders", 2)
+    before = scene.head("orders").tier
+    scene.given_up("orders", 1)
+    places = scene.logs.reader.tier
+    assert set(places.released("orders", uid, before, {one.ledger_id for one in ledgers})) == {ledgers[1].ledger_id}
+    scene.store.delete(scene.paths(uid).tier_section(1), ANY_VERSION)
+    with pytest.raises(CorruptionError, match="section 1 of the tier of log 'orders' is damaged: it is missing"):
+        places.released("orders", uid, before, {1})

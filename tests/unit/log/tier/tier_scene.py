@@ -50,6 +50,12 @@ class TierScene(Scene):
         """Bookies do not have the ledgers of the first sections any more."""
         self._set(name, replace(self._mark(name), released=sections, cleared=sections), b"")
 
+    def given_up(self, name: str, sections: int) -> None:
+        """A vacuum gives up the first sections."""
+        self._set(name, replace(self._mark(name), oldest=sections), b"")
+        for number in range(sections):
+            self.store.delete(self.paths(self.logs.names.uid(name)).tier_section(number), ANY_VERSION)
+
     def _mark(self, name: str) -> TierMark:
         mark = self.head(name).tier
         assert mark is not None
