@@ -35,6 +35,10 @@ GROUP_BYTES, GROUP_ROWS = 16 * MIB, 1 << 20
 """Of a row group, before compression: what a writer holds in memory, and the least that a reader reads."""
 
 
+_ORDERED = {IN_ORDER: b"log"}
+"""Metadata of a file."""
+
+
 @dataclass(frozen=True, slots=True)
 class WriteTask:
     """Ledgers to copy into one file, or one ledger that is larger than a file into several; or a file to write anew."""
@@ -80,10 +84,11 @@ class FileTasks:
             return Written({}, tuple(files.written))
         assert task.columns is not None, "who copies rows knows their columns"
         every = {one.ledger_id: told(one, self._source.rows(one, task.schema_id)) for one in task.ledgers}
+        columns = task.columns.with_metadata(_ORDERED)
         if task.ledgers[0].length > FILE_BYTES:
-            content = {ledger_id: _copied_alone(ledger_id, rows, task.columns, files) for ledger_id, rows in every.items()}
+            content = {ledger_id: _copied_alone(ledger_id, rows, columns, files) for ledger_id, rows in every.items()}
         else:
-            with files.created(task.columns, [*every]) as out:
+            with files.created(columns, [*every]) as out:
                 content = {ledger_id: _copied(rows, out) for ledger_id, rows in every.items()}
         return Written(content, tuple(files.written))
 
@@ -103,11 +108,12 @@ class FileTasks:
         return reading.content()
 
     def _rewrite(self, rewrite: Rewrite, files: _NewFiles) -> None:
-        """The rows of the ledgers that stay, in their order, with the columns that they have."""
+        """The rows of the ledgers that stay, as the file has them: with its columns, and in the log's order only if it is."""
         source = TierFile(self._store, rewrite.file)
         stay = pa.array(rewrite.stay, pa.int64())
+        columns = source.schema.with_metadata(_ORDERED if source.is_in_order else None)
         try:
-            with files.created(source.schema.remove_metadata(), rewrite.stay) as out:
+            with files.created(columns, rewrite.stay) as out:
                 for batch in source.all_batches():
                     out.add(batch.filter(pc.is_in(batch.column(LEDGER), stay)))
         finally:
@@ -147,9 +153,7 @@ class _FileWriter:
     def __init__(self, sink: pa.NativeFile, columns: pa.Schema) -> None:
         self._columns = columns
         self._sink = sink
-        self._writer = pq.ParquetWriter(
-            sink, columns.with_metadata({IN_ORDER: b"log"}), compression="zstd", write_page_index=True
-        )
+        self._writer = pq.ParquetWriter(sink, columns, compression="zstd", write_page_index=True)
         self._waiting: list[pa.RecordBatch] = []
         self._nbytes = self._rows = 0
 

@@ -238,6 +238,16 @@ def test_files_that_others_wrote_are_noted_and_read_as_the_log(
     assert sum(batch.num_rows for batch in tiered.log.tail_rows("earliest", timeout_s=0.1)) == 1500
 
 
+def test_a_file_that_others_sorted_is_in_the_order_of_the_log_also_once_a_truncation_has_rewritten_it(tiered: TieredLog) -> None:
+    before = filled(tiered)
+    moved(tiered)
+    theirs(tiered, lambda rows: rows.sort_by("name"))
+    tiered.run()
+    tiered.log.truncate(LogPosition(tiered.log.ledgers()[1].ledger_id, 0))
+    tiered.run()
+    assert tiered.log.read_rows().read_all().equals(before.slice(500))
+
+
 def test_a_file_of_others_without_our_columns_is_left_alone(tiered: TieredLog, tmp_path: Path) -> None:
     before = filled(tiered)
     moved(tiered)
@@ -266,6 +276,22 @@ def test_a_column_that_others_dropped_is_named_and_ledgers_stay_on_bookies(tiere
     mark = tiered.client.logs.names.head(tiered.log.name, tiered.log.uid).tier
     assert mark is not None
     assert mark.boundary == tiered.log.ledgers()[2].ledger_id
+
+
+def test_a_table_that_others_partitioned_gets_no_file_until_it_is_in_no_partitions_again(tiered: TieredLog) -> None:
+    """Engines would look for its rows in the partitions alone."""
+    filled(tiered)
+    moved(tiered)
+    with tiered.table().update_spec() as update:
+        update.add_identity("id")
+    tiered.log.append_rows(rows(1500, 5))
+    with pytest.raises(ConfigError, match="somebody partitioned it"):
+        tiered.run()
+    assert tiered.log.read_rows().read_all().num_rows == 1505
+    with tiered.table().update_spec() as update:
+        update.remove_field("id")
+    tiered.run()
+    assert tiered.table().scan("id = 1502").to_arrow().num_rows == 1
 
 
 def test_old_versions_read_small_types_beside_wider_ones(tiered: TieredLog) -> None:
