@@ -101,9 +101,9 @@ class FileStore:
                 system.delete_dir(path)
 
     def _at(self, address: str) -> tuple[fs.FileSystem, str]:
+        if address.startswith("file:"):  # Hadoop writes file:/data, others file:///data
+            return fs.LocalFileSystem(), "/" + address.removeprefix("file:").lstrip("/")
         scheme, _, path = address.partition("://")
-        if scheme == "file":
-            return fs.LocalFileSystem(), path
         if scheme == "s3":
             return self._known("s3", self._s3), path
         authority = path.partition("/")[0]

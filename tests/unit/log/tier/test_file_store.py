@@ -1,0 +1,18 @@
+"""A tier's files by their address."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bk_spark.log.tier.file_store import FileStore
+
+
+@pytest.mark.parametrize("form", ["file://{}", "file:{}", "file:/{}"], ids=["ours", "Hadoop's", "two slashes"])
+def test_a_file_of_a_disk_is_found_in_whatever_form_an_engine_noted_it(tmp_path: Path, form: str) -> None:
+    (tmp_path / "a b.parquet").write_bytes(b"rows")
+    store, address = FileStore({}), form.format(tmp_path / "a b.parquet")
+    assert store.size(address) == 4
+    with store.open_input(address) as opened:
+        assert opened.read() == b"rows"
