@@ -1,4 +1,4 @@
-"""A tier's table through its catalog, by pyiceberg. Nothing else of bk_spark imports it.
+"""A tier's table through its catalog, by pyiceberg. Nothing else of bk_spark imports it but ``rest.py``.
 
 A change is staged in a transaction of pyiceberg's, and committed by one call of the catalog, with requirements of our own.
 After a refusal a transaction makes the same change again on a newer table, which a tier must never do.
@@ -25,7 +25,7 @@ from bk_spark.log.stored.tier_settings import Tier
 from bk_spark.log.tier.file_rows import normal_type
 
 try:
-    from pyiceberg.catalog import Catalog, load_catalog
+    from pyiceberg.catalog import Catalog
     from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
     from pyiceberg.io.pyarrow import parquet_file_to_data_file
     from pyiceberg.manifest import DataFile as IcebergFile
@@ -46,6 +46,8 @@ try:
         TableUpdate,
     )
     from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, NestedField, StructType
+
+    from bk_spark.lake.rest import loaded
 except ImportError as missing:
     raise ConfigError("pyiceberg", State("missing"), "a tier needs it: pip install 'bk-spark[iceberg]'") from missing
 
@@ -56,6 +58,8 @@ _TAG = "bk-spark-"
 """Tags of ours begin so; a version of the log and the number of a step follow."""
 
 _FORMAT_VERSION = "2"
+_CATALOG_FILE = "_catalog.db"
+"""It lies in the table's folder, where engines delete what no snapshot names, but no file whose name begins so."""
 _NAMES = {
     pa.bool_(): ("boolean",),
     pa.int32(): ("int", "long"),
@@ -124,6 +128,7 @@ class IcebergTable:
             table = self._newest
             if table is None or _snapshot_of(table) != base.snapshot or str(table.metadata.table_uuid) != base.uuid:
                 table = self._catalog.load_table(self._tier.table)
+            self._check_writable(table, change)
             staged = table.transaction()
             known = {task.file.file_path: task.file for task in table.scan().plan_files()} if change.remove else {}
             summary = {"bk-spark.log": self._log, "bk-spark.step": str(change.step), "bk-spark.version": str(change.version)}
@@ -234,12 +239,12 @@ class IcebergTable:
             if scheme != "file":
                 remedy = f"at {self._tier.location} no catalog can be a file: name one, such as type=rest and uri=http://…"
                 raise ConfigError("the catalog of a tier", State("missing"), remedy)
-            given |= {"type": "sql", "uri": f"sqlite:///{path}/catalog.db"}
+            given |= {"type": "sql", "uri": f"sqlite:///{path}/{_CATALOG_FILE}"}
         with self._asked("opening the catalog of"):
             if given.get("type") == "sql" and given["uri"].startswith("sqlite:///"):
                 Path(given["uri"].removeprefix("sqlite:///")).parent.mkdir(parents=True, exist_ok=True)
             name = given.pop("name", "default")
-            return load_catalog(name, **{"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO", **given})
+            return loaded(name, {"py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO", **given})
 
     def _properties(self) -> dict[str, str]:
         metrics = {f"write.metadata.metrics.column.{name}": "full" for name in PLACE}
@@ -257,6 +262,15 @@ class IcebergTable:
         except ValueError:
             remedy = "somebody changed it: roll the table back to the snapshot before"
             raise ConfigError(f"property {_STEP} of table {self._tier.table}", text[:200], remedy) from None
+
+    def _check_writable(self, table: Table, change: TableChange) -> None:
+        """Raises ConfigError for what somebody made of the table, and a commit could only get wrong."""
+        if str(table.format_version) != _FORMAT_VERSION:
+            remedy = f"somebody upgraded it, and pyiceberg writes {_FORMAT_VERSION} alone: bring the table of before back"
+            raise ConfigError(f"the format version of table {self._tier.table}", table.format_version, remedy)
+        if change.add and not table.spec().is_unpartitioned():
+            remedy = "somebody partitioned it, and no file of a tier is in a partition: drop its partition fields"
+            raise ConfigError(f"the partitioning of table {self._tier.table}", str(table.spec().fields[0]), remedy)
 
     def _fitting(self, table: Table, path: str) -> IcebergFile:
         """As the table is to list it. Raises CorruptionError where its columns are not the table's."""

@@ -84,7 +84,7 @@ def test_a_spark_job_tiers_a_log_with_files_that_its_tasks_write(
     bookkeeper.open_log(log).truncate(LogPosition(bookkeeper.open_log(log).ledgers()[2].ledger_id, 0))
     left = bookkeeper.open_log(log).read_rows().read_all()
     bk_spark.tier_log(logs.spark, logs.uri, log)
-    table = load_catalog("default", type="sql", uri=f"sqlite:///{tmp_path}/lake/catalog.db").load_table("shop.numbers")
+    table = load_catalog("default", type="sql", uri=f"sqlite:///{tmp_path}/lake/_catalog.db").load_table("shop.numbers")
     assert sorted(table.scan().to_arrow()["id"].to_pylist()) == sorted(left["id"].to_pylist())
 
 

@@ -170,7 +170,7 @@ USES = {
     "kazoo": ("metadata",),
     "cryptography": ("tls/certificates", "local/security"),
     "fastavro": ("pulsar/values/avro_values",),
-    "pyiceberg": ("lake/iceberg",),
+    "pyiceberg": ("lake/iceberg", "lake/rest"),
     "sqlite3": ("bookie/index/sqlite_database",),
     "crc32c": ("entries/crc",),
     "prometheus_client": ("telemetry", "dashboard"),

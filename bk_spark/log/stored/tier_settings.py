@@ -34,7 +34,7 @@ class Tier:
     """Namespace and name: ``shop.orders``."""
     catalog: Mapping[str, str] = field(default_factory=dict)
     """pyiceberg's properties of the catalog, and its ``name`` (``default``). Without secrets: whoever tiers or reads has them
-    in its environment. Without a ``type`` or ``uri`` it is a file of SQLite, ``catalog.db`` at a ``file:`` location."""
+    in its environment. Without a ``type`` or ``uri`` it is a file of SQLite, ``_catalog.db`` at a ``file:`` location."""
     tier_after_s: int = 900
     """``bk-spark tier serve`` tiers rows so many seconds after their commit. A leader's ledger is rolled for it."""
     keep_on_bookies_s: int = 86_400

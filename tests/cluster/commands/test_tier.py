@@ -164,7 +164,7 @@ def test_a_server_tells_how_far_tiers_are_and_which_of_them_it_fails_to_tier(clu
         table = f"served.{name.replace('-', '_')}"
         tier = Tier(f"file://{tmp_path}/{name}", table, tier_after_s=0, keep_on_bookies_s=0)
         client.open_log(name).set_tier(tier)
-    (tmp_path / f"{log}-broken" / "catalog.db").write_bytes(b"no database")
+    (tmp_path / f"{log}-broken" / "_catalog.db").write_bytes(b"no database")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]

@@ -34,7 +34,7 @@ class TieredLog:
     def catalog(self) -> Catalog:
         """Stock pyiceberg's."""
         location = self.tier.location.removeprefix("file://")
-        return load_catalog("default", type="sql", uri=f"sqlite:///{location}/catalog.db")
+        return load_catalog("default", type="sql", uri=f"sqlite:///{location}/_catalog.db")
 
     def table(self) -> Table:
         return self.catalog().load_table(self.tier.table)

@@ -238,7 +238,9 @@ def test_files_that_others_wrote_are_noted_and_read_as_the_log(
     assert sum(batch.num_rows for batch in tiered.log.tail_rows("earliest", timeout_s=0.1)) == 1500
 
 
-def test_a_file_that_others_sorted_is_in_the_order_of_the_log_also_once_a_truncation_has_rewritten_it(tiered: TieredLog) -> None:
+def test_a_file_that_others_sorted_is_in_the_order_of_the_log_also_once_a_truncation_has_rewritten_it(
+    tiered: TieredLog,
+) -> None:
     before = filled(tiered)
     moved(tiered)
     theirs(tiered, lambda rows: rows.sort_by("name"))
@@ -454,7 +456,7 @@ def test_a_log_that_is_deleted_takes_its_table_along_where_that_is_said(tiered: 
     filled(tiered)
     moved(tiered)
     tiered.log.delete(drop_table=drops)
-    left = [one for one in (tmp_path / "lake").rglob("*") if one.is_file() and one.name != "catalog.db"]
+    left = [one for one in (tmp_path / "lake").rglob("*") if one.is_file() and one.name != "_catalog.db"]
     assert (left == []) == drops
     assert tiered.catalog().table_exists(tiered.tier.table) != drops
 

@@ -198,7 +198,7 @@ class Run:
         self._outcome.counts["rows"] = len(every)
 
     def _table(self) -> list[Row]:
-        catalog = load_catalog("default", type="sql", uri=f"sqlite:///{self._folder}/lake/catalog.db")
+        catalog = load_catalog("default", type="sql", uri=f"sqlite:///{self._folder}/lake/_catalog.db")
         table = catalog.load_table("soak.fire")
         self._outcome.counts["snapshots"] = len(table.metadata.snapshots)
         places = [(name, "ascending") for name in ("_ledger_id", "_entry_id", "_row")]
