@@ -13,6 +13,8 @@ from benchmarks.speed.measure import SkippedError
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.local.cluster import LocalCluster
 from tests.interop.apache import APACHE, JAVA, JavaClient, apache_cluster, java_client, uri
+from tests.interop.lake import Lake, lake_of, spark_or_skip
+from tests.interop.stock_spark import StockSpark
 
 ROOT = "apache"
 
@@ -87,3 +89,19 @@ def metadata_uri(side: Side) -> str:
 def client(metadata_uri: str) -> Iterator[BookKeeper]:
     with BookKeeper(metadata_uri) as made:
         yield made
+
+
+@pytest.fixture(scope="session")
+def stock(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StockSpark]:
+    """A Spark with Iceberg's runtime, without anything of ours."""
+    with spark_or_skip(tmp_path_factory.mktemp("stock-spark")) as spark:
+        yield spark
+
+
+@pytest.fixture
+def lake(cluster: LocalCluster, tmp_path: Path) -> Iterator[Lake]:
+    """An empty log of ours, whose tier the test sets. It goes with the test, as others tier all logs of the cluster."""
+    with BookKeeper(cluster.metadata_uri) as client:
+        made = lake_of(client, tmp_path)
+        yield made
+        made.log.delete()
