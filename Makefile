@@ -29,7 +29,7 @@
 #   make commands every command with random arguments and files, twice at once, and killed on the way (MINUTES=60; SEED=1;
 #                 BUG="name": with a deliberate bug; BUGS=1: after how many cases each of them is found)
 #   make arrow    drawn Arrow data into logs and out of them: half of the time in memory, half by clients, commands and Spark on a
-#                 real cluster; then the deliberate bugs of it (MINUTES=60; SEED=1)
+#                 real cluster, with a tier and without; then the deliberate bugs of it (MINUTES=60; SEED=1)
 #   make interrupts  an interrupt at every step of the public calls, cancelled coroutines and forks, in memory (MINUTES=60; SEED=1;
 #                 BUG="name": how many cases find that bug; BUGS=1: each of them)
 #   make interop  our client and Apache's, on Apache's bookies and on ours: every combination; stock Spark on a log's table
@@ -159,7 +159,8 @@ interrupts: $(VENV)/test-installed
 
 arrow: $(VENV)/test-installed
 	$(RUN) -m tests.soak.arrow --minutes $$(($(MINUTES) / 2)) --seed $(SEED)
-	$(RUN) -m tests.soak.arrow --spark --minutes $$(($(MINUTES) / 2)) --seed $(SEED)
+	$(RUN) -m tests.soak.arrow --spark --minutes $$(($(MINUTES) / 4)) --seed $(SEED)
+	$(RUN) -m tests.soak.arrow --spark --tier --minutes $$(($(MINUTES) / 4)) --seed $(SEED)
 	$(RUN) -m tests.soak.arrow --bugs
 
 interop: $(VENV)/test-installed check-java

@@ -11,7 +11,7 @@ from bk_spark.local.cluster import LocalCluster
 from tests.soak.arrow.on_cluster import run_case_on
 from tests.soak.arrow.ways import Ways
 
-CASES = 6
+CASES, TIERED_CASES = 6, 3
 """Some seconds. The net plays thousands in its hour."""
 
 
@@ -25,3 +25,8 @@ def ways(cluster: LocalCluster, tmp_path: Path) -> Iterator[Ways]:
 def test_drawn_data_is_read_back_equal_by_every_way_or_refused_by_name(ways: Ways) -> None:
     for seed in range(CASES):
         run_case_on(ways, seed)
+
+
+def test_drawn_data_is_read_back_equal_from_files_once_it_is_in_a_tier(ways: Ways) -> None:
+    for seed in range(TIERED_CASES):
+        run_case_on(ways, seed, is_tiered=True)

@@ -22,11 +22,12 @@ def main() -> int:
     parser.add_argument("--bugs", action="store_true", help="make the deliberate bugs instead, one after the other")
     parser.add_argument("--cluster", action="store_true", help="by every real way, on a cluster of its own")
     parser.add_argument("--spark", action="store_true", help="the same, and by Spark, too")
+    parser.add_argument("--tier", action="store_true", help="on a cluster, with a tier to which rows move behind each append")
     given = parser.parse_args()
     if given.bugs:
         return _bugs()
-    if given.cluster or given.spark:
-        with on_a_cluster(is_with_spark=given.spark) as run:
+    if given.cluster or given.spark or given.tier:
+        with on_a_cluster(is_with_spark=given.spark, is_tiered=given.tier) as run:
             return _cases(given.minutes * 60, given.seed * 1_000_000, run)
     return _cases(given.minutes * 60, given.seed * 1_000_000, run_case)
 

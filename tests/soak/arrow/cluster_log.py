@@ -74,6 +74,9 @@ class ClusterLog:
             finally:
                 scribble()
 
+    def refuses(self, before: dict[str, pa.DataType], after: dict[str, pa.DataType]) -> bool:
+        return False
+
     def _append(self, kind: str, rows: Any, *, merge: bool) -> None:
         ways, name = self._ways, self._name
         if kind == "create":

@@ -32,6 +32,9 @@ class CodecLog:
         self._schema: dict[str, Any] | None = None
         self._payloads: list[bytes] = []
 
+    def refuses(self, before: dict[str, pa.DataType], after: dict[str, pa.DataType]) -> bool:
+        return False
+
     @property
     def schema(self) -> pa.Schema:
         return arrow_schema(self._schema) if self._schema is not None else pa.schema([])

@@ -15,12 +15,13 @@ from bk_spark.local.cluster import LocalCluster
 from tests.checkout import ROOT
 from tests.soak.arrow.case import Case
 from tests.soak.arrow.cluster_log import ClusterLog
+from tests.soak.arrow.tiered_log import TieredLog
 from tests.soak.arrow.ways import Ways
 
 
-def run_case_on(ways: Ways, seed: int) -> None:
-    """One case. What is found names the ways that were gone."""
-    log = ClusterLog(ways, random.Random(~seed))
+def run_case_on(ways: Ways, seed: int, *, is_tiered: bool = False) -> None:
+    """One case, with a tier behind each append or without one. What is found names the ways that were gone."""
+    log = (TieredLog if is_tiered else ClusterLog)(ways, random.Random(~seed))
     try:
         Case(seed, log).run()
     except Exception as problem:
@@ -31,14 +32,14 @@ def run_case_on(ways: Ways, seed: int) -> None:
 
 
 @contextmanager
-def on_a_cluster(*, is_with_spark: bool) -> Iterator[Callable[[int], None]]:
+def on_a_cluster(*, is_with_spark: bool, is_tiered: bool = False) -> Iterator[Callable[[int], None]]:
     """Runs the case of a seed, on a cluster of its own."""
     with ExitStack() as stack:
         cluster = stack.enter_context(LocalCluster(bookies=3))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="arrow-")))
         ways = Ways(cluster.metadata_uri, folder, stack.enter_context(_spark()) if is_with_spark else None)
         stack.callback(ways.close)
-        yield lambda seed: run_case_on(ways, seed)
+        yield lambda seed: run_case_on(ways, seed, is_tiered=is_tiered)
 
 
 @contextmanager
