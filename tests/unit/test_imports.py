@@ -206,6 +206,7 @@ USES = {
         "client/ledger",
         "log/leader",
         "log/rows",
+        "log/tier/kept_group",
         "log/write_ledger",
         "lake/watch",
         "bookkeeper",

@@ -17,6 +17,7 @@ from bk_spark.log.stored.tier_columns import ENTRY, LEDGER, PLACE
 from bk_spark.log.stored.tier_records import DataFile
 from bk_spark.log.tier.asked_rows import AskedRows
 from bk_spark.log.tier.file_store import FileStore
+from bk_spark.log.tier.kept_group import keeping, kept
 from bk_spark.rows.statistics import ColumnStatistics, key_of, kind_of
 
 IN_ORDER = b"bk-spark.order"
@@ -36,6 +37,7 @@ class TierFile:
 
     def __init__(self, store: FileStore, file: DataFile) -> None:
         self.what = f"file {file.path} of a tier"
+        self._key: tuple[str | int, ...] = (file.path, file.size)
         with self._understood():
             self._file = pq.ParquetFile(store.open_input(file.path), pre_buffer=True)
             self._metadata = self._file.metadata
@@ -91,6 +93,19 @@ class TierFile:
             if groups:
                 for batch in self._file.iter_batches(BATCH_ROWS, list(groups), present, use_threads=False):
                     yield _normal(batch)
+
+    def is_shared(self, group: int) -> bool:
+        """Whether several ledgers have rows in a row group."""
+        ledgers = self._bounds(group, LEDGER)
+        return ledgers is None or ledgers[0] != ledgers[1]
+
+    def shared(self, group: int, ledger_id: int, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The rows of a ledger in a row group of several. A thread that asks for one after the other decodes it once."""
+        key = (*self._key, group, *columns)
+        found = kept(key)
+        if found is not None:
+            return iter(found.rows.get(ledger_id, ()))
+        return keeping(key, self.batches([group], columns), ledger_id)
 
     def all_batches(self) -> Iterator[pa.RecordBatch]:
         """All rows and columns."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -18,6 +20,14 @@ def of_entries(batch: pa.RecordBatch, ledger_id: int, first: int, last: int) -> 
     if places[-1] - places[0] + 1 == len(places):
         return batch.slice(int(places[0]), len(places))
     return batch.take(pa.array(places))
+
+
+def by_ledger(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """The stretches of rows that belong to one ledger each."""
+    ledgers = batch.column(LEDGER).fill_null(-1).to_numpy()
+    starts = np.flatnonzero(np.diff(ledgers, prepend=ledgers[:1] - 1)).tolist()
+    for start, end in zip(starts, [*starts[1:], len(ledgers)], strict=True) if starts else ():
+        yield int(ledgers[start]), batch.slice(start, end - start)
 
 
 def order_of(rows: pa.Table) -> npt.NDArray[np.int64] | None:

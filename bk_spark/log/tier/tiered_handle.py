@@ -120,10 +120,19 @@ class TieredHandle:
         groups = file.groups_of(self.ledger_id, first, last)
         if asked is not None:
             groups = file.matching(groups, asked)
-        for batch in file.batches(groups, wanted):
+        for batch in self._of_groups(file, groups, wanted):
             own = of_entries(batch, self.ledger_id, first, last)
             if own.num_rows:
                 yield own, file.what
+
+    def _of_groups(self, file: TierFile, groups: list[int], wanted: list[str]) -> Iterator[pa.RecordBatch]:
+        """All rows of row groups, or of those that it shares with others its own rows."""
+        for is_shared, alike in itertools.groupby(groups, file.is_shared):
+            if not is_shared:
+                yield from file.batches(list(alike), wanted)
+                continue
+            for group in alike:
+                yield from file.shared(group, self.ledger_id, wanted)
 
     def _sorted(self, files: list[TierFile], first: int, last: int, wanted: list[str]) -> Iterator[tuple[pa.RecordBatch, str]]:
         """Others wrote the files: their rows come in any order."""

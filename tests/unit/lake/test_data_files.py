@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from bk_spark.log.stored.tier_mark import StepName
 from bk_spark.log.stored.tier_places import TieredPlace
 from bk_spark.log.stored.tier_records import DataFile, TieredLedger, TierStep
 from bk_spark.log.stored.values import CommittedLedger
+from bk_spark.log.tier import file_rows, kept_group
 from bk_spark.log.tier.asked_rows import AskedRows
 from bk_spark.log.tier.file_rows import TierFile
 from bk_spark.log.tier.file_store import FileStore
@@ -96,6 +98,46 @@ def test_a_large_ledger_is_in_several_files_and_no_entry_is_in_two(files: DataFi
     assert read == ["5 1", None, "5 2", None]
     monkeypatch.setattr(TieredHandle, "_sorted", None)  # it would hold the whole ledger in memory
     assert sum(batch.num_rows for batch in handle.rows(0, 3, asked)) == 8
+
+
+def values_of(file: DataFile, ledger: CommittedLedger, columns: pa.Schema) -> list[object]:
+    handle = TieredHandle("orders", TieredPlace(TieredLedger(ledger, ""), (file,)), FileStore({}))
+    return [value for batch in handle.rows(1, 2, AskedRows(columns)) for value in batch.column(0).to_pylist()]
+
+
+@pytest.mark.parametrize("kept_bytes", [kept_group.MOST_BYTES, 1])
+def test_a_row_group_of_several_ledgers_is_decoded_once_for_a_thread_that_reads_them_unless_it_is_large(
+    files: DataFiles, monkeypatch: pytest.MonkeyPatch, kept_bytes: int
+) -> None:
+    monkeypatch.setattr(kept_group, "MOST_BYTES", kept_bytes)
+    _, [file] = files.write("1-x", step(*LEDGERS), ())
+    _, [other] = files.write("2-y", step(*reversed(LEDGERS)), ())
+    decoded: list[str] = []
+    batches = TierFile.batches
+    monkeypatch.setattr(TierFile, "batches", lambda one, *asked: (decoded.append(one.what), batches(one, *asked))[1])
+    text, number = pa.schema([("v", pa.string())]), pa.schema([("_row", pa.int64())])
+    for _ in range(2):
+        for one in LEDGERS:
+            assert values_of(file, one, text) == [f"{one.ledger_id} 1", None, f"{one.ledger_id} 2", None]
+    assert len(decoded) == (1 if kept_bytes > 1 else 6)
+    assert values_of(file, LEDGERS[1], number) == [0, 1, 0, 1]
+    assert values_of(other, LEDGERS[1], number) == [0, 1, 0, 1]
+    with ThreadPoolExecutor(1) as thread:
+        assert thread.submit(values_of, other, LEDGERS[2], text).result() == ["9 1", None, "9 2", None]
+    assert values_of(other, LEDGERS[0], number) == [0, 1, 0, 1]
+    assert len(decoded) == (4 if kept_bytes > 1 else 10)
+
+
+def test_a_read_that_ends_in_the_middle_keeps_no_part_of_a_row_group(files: DataFiles, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_rows, "BATCH_ROWS", 3)
+    _, [file] = files.write("1-x", step(*LEDGERS), ())
+    opened = TierFile(FileStore({}), file)
+    names = ["v", *COLUMNS.names[1:]]
+    next(opened.shared(0, 5, names))
+    assert sum(one.num_rows for one in opened.shared(0, 9, names)) == 8
+    assert sum(one.num_rows for one in opened.shared(0, 5, names)) == 8
+    assert list(opened.shared(0, 4, names)) == []
+    opened.close()
 
 
 def test_a_rewritten_file_has_the_ledgers_that_stay_unchanged(files: DataFiles) -> None:
