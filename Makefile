@@ -24,7 +24,8 @@
 #   make duel     two processes that take one log from each other, suspended and killed (SECONDS=60; SEED=1)
 #   make streams  a real stream, exactly once while its processes are killed (KILLS=50; SEED=1; KEEP=directory for all logs;
 #                 APACHE=1: on Apache's bookies)
-#   make tiers    a log whose history moves into a table while tierers are killed (KILLS=50; SEED=1)
+#   make tiers    a log whose history moves into a table while tierers are killed, half of them beside Spark; then one of ten
+#                 times the size of its bookies' disks, as root (KILLS=50; SEED=1)
 #   make fuzz     spoilt messages and files against everything that reads them (FUZZ_SECONDS=600; SEED=1; TARGET=…)
 #   make commands every command with random arguments and files, twice at once, and killed on the way (MINUTES=60; SEED=1;
 #                 BUG="name": with a deliberate bug; BUGS=1: after how many cases each of them is found)
@@ -146,7 +147,9 @@ streams: $(VENV)/test-installed check-java
 	$(RUN) -m tests.soak.streams --kills $(KILLS) --seed $(SEED) $(if $(APACHE),--apache) $(if $(KEEP),--keep $(KEEP))
 
 tiers: $(VENV)/test-installed check-java
-	$(RUN) -m tests.soak.tiers --kills $(KILLS) --seed $(SEED)
+	$(RUN) -m tests.soak.tiers --kills $$(($(KILLS) - $(KILLS) / 2)) --seed $(SEED)
+	$(RUN) -m tests.soak.tiers --kills $$(($(KILLS) / 2)) --seed $(SEED) --stream
+	$(RUN) -m tests.soak.tiers.outgrown
 
 fuzz: $(VENV)/test-installed
 	$(RUN) -m tests.soak.fuzz --seconds $(FUZZ_SECONDS) --seed $(SEED) $(if $(TARGET),--target $(TARGET))

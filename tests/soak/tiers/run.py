@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyiceberg.catalog import load_catalog
@@ -22,8 +23,11 @@ from bk_spark import BookKeeper, LogPosition, Retention, Tier
 from bk_spark.errors import BookKeeperError, ConfigError, NoSuchLedgerError
 from bk_spark.log.log_handle import Log
 from tests.checkout import ROOT
+from tests.soak.tiers.rows import LOG, Row, read_rows
 
-LOG = "under-fire"
+if TYPE_CHECKING:
+    from tests.soak.tiers.spark import SparkReaders
+
 ROWS = 40
 """Of the largest append."""
 CALLS = 140
@@ -31,20 +35,21 @@ CALLS = 140
 KEPT_VERSIONS_S = 10
 PATIENCE_S = 120.0
 
-Row = tuple[int, int]
-
 
 @dataclass
 class Outcome:
     kills: int = 0
     counts: Counter[str] = field(default_factory=Counter)
+    told: dict[str, str] = field(default_factory=dict)
+    """What a tierer told first of each kind of error."""
     differences: list[str] = field(default_factory=list)
 
 
 class Run:
-    """A log with a tier below ``folder``."""
+    """A log with a tier below ``folder``. ``spark`` makes Spark take part."""
 
-    def __init__(self, uri: str, folder: Path, seed: int) -> None:
+    def __init__(self, uri: str, folder: Path, seed: int, spark: SparkReaders | None = None) -> None:
+        self._spark = spark
         self._uri = uri
         self._folder = folder
         self._chance = random.Random(seed)
@@ -64,6 +69,7 @@ class Run:
             log.set_retention(Retention(version_retention_s=KEPT_VERSIONS_S))
             log.set_tier(Tier(f"file://{self._folder}/lake", "soak.fire", keep_on_bookies_s=0))
             workers = [self._append, self._read, self._tail, self._shorten, self._vacuum]
+            workers += [self._stream, self._read_by_spark] if self._spark else []
             threads = [threading.Thread(target=self._guarded, args=(one,)) for one in workers]
             for thread in threads:
                 thread.start()
@@ -92,6 +98,7 @@ class Run:
             self._outcome.kills += 1
             for line in ended.stdout.splitlines():
                 self._count(f"tierers told: {line.split(':')[0]}")
+                self._outcome.told.setdefault(line.split(":")[0], line)
             if ended.returncode != -9:
                 self._differs(f"a tierer ended by itself ({ended.returncode}): {ended.stderr[-2000:]}")
 
@@ -107,10 +114,10 @@ class Run:
             self._over.wait(0.1)
 
     def _shorten(self, client: BookKeeper) -> None:
-        """Only what the tail has read."""
+        """Only what the tail has read, and the stream."""
         log = client.open_log(LOG)
         while not self._over.wait(3):
-            read = len(self._tailed)
+            read = min([len(self._tailed), *([self._spark.streamed_rows(client)] if self._spark else [])])
             rows = 0
             first_row = client.logs.names.head(LOG, log.uid).first_row
             for ledger in log.snapshot().ledgers:
@@ -131,8 +138,25 @@ class Run:
             versions = [one.version for one in log.versions()]
             with self._lock:
                 version = self._chance.choice(versions)
-            self._check_version(client, version)
+            self._check_version(client, version, lambda version: read_rows(log.read_rows(version=version).read_all()))
             self._over.wait(0.05)
+
+    def _read_by_spark(self, client: BookKeeper) -> None:
+        assert self._spark is not None, "Spark takes part"
+        log = client.open_log(LOG)
+        while not self._over.wait(2):
+            versions = [one.version for one in log.versions()]
+            with self._lock:
+                version = self._chance.choice(versions)
+            self._check_version(client, version, self._spark.version)
+            self._count("reads by Spark")
+
+    def _stream(self, client: BookKeeper) -> None:
+        """Its query is ended at a moment that nobody chose, and goes on from its checkpoint with other batches."""
+        assert self._spark is not None, "Spark takes part"
+        while not self._over.is_set():
+            self._spark.stream_some(client, self._draw(5, 3 * ROWS), self._draw(1, 30) / 10, self._over)
+            self._count("lives of the stream")
 
     def _tail(self, client: BookKeeper) -> None:
         log = client.open_log(LOG)
@@ -142,15 +166,15 @@ class Run:
     def _read_tail(self, log: Log) -> None:
         with log.tail_rows(self._position, timeout_s=1.0) as tail:
             for batch in tail:
-                self._tailed += _read_rows(pa.Table.from_batches([batch]))
+                self._tailed += read_rows(pa.Table.from_batches([batch]))
                 self._position = tail.position
 
     # What must hold
 
-    def _check_version(self, client: BookKeeper, version: int) -> None:
+    def _check_version(self, client: BookKeeper, version: int, read: Callable[[int], list[Row]]) -> None:
         log = client.open_log(LOG)
         try:
-            found = _read_rows(log.read_rows(version=version).read_all())
+            found = read(version)
         except (ConfigError, NoSuchLedgerError) as problem:
             if version >= client.logs.names.fresh_head(LOG, log.uid).oldest_version:
                 self._differs(f"version {version} cannot be read, and the log keeps it: {problem}")
@@ -185,13 +209,15 @@ class Run:
             self._differs(f"the last run failed ({ended.returncode}): {ended.stdout[-500:]} {ended.stderr[-2000:]}")
         log = client.open_log(LOG)
         for version in log.versions():
-            self._check_version(client, version.version)
+            self._check_version(client, version.version, lambda number: read_rows(log.read_rows(version=number).read_all()))
         newest = log.snapshot()
         expected = self._content(client, newest.version)
         self._compare("the table", self._table(), expected)
         self._read_tail(log)
         every = [row for version in sorted(self._appended) for row in _numbers(*self._appended[version])]
         self._compare("the tail", self._tailed, every)
+        if self._spark:
+            self._compare("the log that the stream writes", self._spark.finished(client), every)
         left = client.existing_ledgers([one.ledger_id for one in newest.ledgers])
         if left:
             self._differs(f"{len(left)} ledgers are on bookies, and none should be")
@@ -202,7 +228,7 @@ class Run:
         table = catalog.load_table("soak.fire")
         self._outcome.counts["snapshots"] = len(table.metadata.snapshots)
         places = [(name, "ascending") for name in ("_ledger_id", "_entry_id", "_row")]
-        return _read_rows(table.scan().to_arrow().sort_by(places))
+        return read_rows(table.scan().to_arrow().sort_by(places))
 
     def _compare(self, what: str, found: list[Row], expected: list[Row] | None) -> None:
         if found != expected:
@@ -222,7 +248,7 @@ class Run:
                         self._differs(f"{work.__name__}: {problem}")
                         return
                 except Exception as problem:
-                    self._differs(f"{work.__name__}: {problem!r}")
+                    self._differs(f"{work.__name__}: {type(problem).__name__} {str(problem)[:3000]}")
                     return
 
     def _draw(self, low: int, high: int) -> int:
@@ -244,10 +270,6 @@ def _rows(append: int, count: int) -> pa.Table:
 
 def _numbers(append: int, count: int) -> list[Row]:
     return [(append, number) for number in range(count)]
-
-
-def _read_rows(table: pa.Table) -> list[Row]:
-    return list(zip(table["append"].to_pylist(), table["number"].to_pylist(), strict=True))
 
 
 def _first(found: list[Row], expected: list[Row]) -> str:
