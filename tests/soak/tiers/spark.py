@@ -13,12 +13,20 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from bk_spark import BookKeeper, register
-from bk_spark.errors import ConfigError, NoSuchLedgerError, NoSuchLogError
+from bk_spark.errors import BookKeeperError, ConfigError, NoSuchLedgerError, NoSuchLogError
 from tests.checkout import ROOT
 from tests.soak.tiers.rows import LOG, Row, read_rows
 
 COPY = "streamed"
 TICK_S = 0.2
+BUSY = "Python worker failed to connect back"
+"""What Spark tells where a machine is too busy to start Python within 10 s."""
+
+
+class SparkBusyError(BookKeeperError):
+    """It says nothing of the log: try again."""
+
+    retryable = True
 
 
 @contextmanager
@@ -51,6 +59,8 @@ class SparkReaders:
         except Exception as problem:
             if any(kind.__name__ in str(problem) for kind in (ConfigError, NoSuchLedgerError)):
                 raise ConfigError("option 'versionAsOf'", version, str(problem)[-2000:]) from problem
+            if BUSY in str(problem):
+                raise SparkBusyError(BUSY) from problem
             raise
 
     def stream_some(self, client: BookKeeper, max_rows: int, beyond_s: float, over: threading.Event) -> None:
@@ -60,11 +70,17 @@ class SparkReaders:
         """
         before = self.streamed_rows(client)
         query = self._query(maxRowsPerTrigger=max_rows).trigger(processingTime="100 milliseconds").start()
-        while not over.is_set() and self.streamed_rows(client) == before:
-            if query.awaitTermination(TICK_S):
-                raise AssertionError("the query ended, and nobody stopped it")
-        query.awaitTermination(beyond_s)
-        query.stop()
+        try:
+            while not over.is_set() and self.streamed_rows(client) == before:
+                if query.awaitTermination(TICK_S):
+                    raise AssertionError("the query ended, and nobody stopped it")
+            query.awaitTermination(beyond_s)
+        except Exception as problem:
+            if BUSY in str(problem):
+                raise SparkBusyError(BUSY) from problem
+            raise
+        finally:
+            query.stop()
 
     def streamed_rows(self, client: BookKeeper) -> int:
         """How many rows the query has written."""
