@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
@@ -412,10 +412,10 @@ class _TierTables:
 
         set_tier(opener, tier)
 
-    def drop_of(self, opener: LogLedgerOpener) -> Callable[[], None]:
-        from bk_spark.lake.tier_log import drop_of
+    def drop_table(self, opener: LogLedgerOpener) -> None:
+        from bk_spark.lake.tier_log import drop_table
 
-        return drop_of(opener)
+        drop_table(opener)
 
 
 def ledger_options(

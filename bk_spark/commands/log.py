@@ -91,7 +91,7 @@ def _delete(args: argparse.Namespace) -> None:
         if table is not None and not args.drop_table:
             say(f"the table of its tier, {table}, stays: --drop-table drops it, too")
         check_wanted(args, "log", args.name if table is None or not args.drop_table else f"{args.name} and its table {table}")
-        if args.drop_table:
+        if args.drop_table and total["rows"] is not None:  # else the table was dropped before a deletion that was cut short
             client.open_log(args.name).delete(drop_table=True)
         else:
             client.logs.deleter.delete(args.name)

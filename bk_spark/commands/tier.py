@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import os
 import socket
 from functools import partial
@@ -90,6 +91,7 @@ def _serve(args: argparse.Namespace) -> None:
     from bk_spark.lake.watch import TierWatch
 
     set_up_logging(args.log_json)
+    logging.getLogger("pyiceberg").setLevel(logging.WARNING)  # it tells of each look at a table
     until, given = StopSignal(), password(args)
     with bookkeeper(args) as client, contextlib.ExitStack() as undo:
         name = args.name or f"{socket.gethostname()}:{os.getpid()}"

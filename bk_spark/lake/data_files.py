@@ -98,16 +98,19 @@ class DataFiles:
 
     def sweep(self, last: int, named: Container[str]) -> None:
         """See ``TierFiles``."""
-        over = (name for name in self._store.folders(self._folder) if (number := step_of(name)) is not None and number <= last)
-        for folder in over:
-            paths = self._store.files(f"{self._folder}/{folder}")
-            kept = [one for one in paths if one in named]
-            if not kept:
+        by_folder: dict[str, list[str]] = {}
+        for path in self._store.files(self._folder):
+            folder = path[len(self._folder) + 1 :].partition("/")[0]
+            number = step_of(folder)
+            if number is not None and number <= last:
+                by_folder.setdefault(folder, []).append(path)
+        for folder, paths in by_folder.items():
+            unnamed = [one for one in paths if one not in named]
+            if len(unnamed) == len(paths):
                 self.delete_folder(folder)
                 continue
-            for path in paths:
-                if path not in named:
-                    self._store.delete(path)
+            for path in unnamed:
+                self._store.delete(path)
 
 
 def groups(ledgers: Sequence[CommittedLedger]) -> list[list[CommittedLedger]]:

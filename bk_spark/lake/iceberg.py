@@ -8,6 +8,7 @@ Ref: DESIGN.md, "Lake".
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -26,7 +27,7 @@ from bk_spark.log.tier.file_rows import normal_type
 
 try:
     from pyiceberg.catalog import Catalog
-    from pyiceberg.exceptions import NoSuchTableError, TableAlreadyExistsError
+    from pyiceberg.exceptions import CommitFailedException, NoSuchTableError, TableAlreadyExistsError
     from pyiceberg.io.pyarrow import parquet_file_to_data_file
     from pyiceberg.manifest import DataFile as IcebergFile
     from pyiceberg.manifest import FileFormat, ManifestFile
@@ -144,21 +145,30 @@ class IcebergTable:
             tags = [_tag(base.snapshot, change)] if change.remove and base.snapshot is not None else []
             self._catalog.commit_table(table, required, (*_updates(staged), *tags))
 
+    def is_expired(self, before_ms: int, version: int) -> bool:
+        """See ``TierTable``."""
+        with self._asked("reading"):
+            return bool(_expiry(self._catalog.load_table(self._tier.table).metadata, before_ms, version))
+
     def expire(self, before_ms: int, version: int) -> None:
         """See ``TierTable``."""
-        for _ in range(_TRIES):
+        for left in reversed(range(_TRIES)):
             with self._asked("reading"):
                 table = self._catalog.load_table(self._tier.table)
                 change = _expiry(table.metadata, before_ms, version)
                 if not change:
                     return
                 files = _metadata_files(table)
-            required = (*_requirements(table), _at_snapshot(_snapshot_of(table)))
-            with suppress(StorageError), self._asked("expiring snapshots of"):
-                self._catalog.commit_table(table, required, change)
+            required = (*_requirements(table), *_refs_stay(table.metadata))
+            with self._asked("expiring snapshots of"):
+                try:
+                    self._catalog.commit_table(table, required, change)
+                except CommitFailedException:
+                    if not left:
+                        raise
+                    continue
                 self._delete_unnamed(files)
                 return
-        raise StorageError(f"expiring snapshots of table {self._tier.table}", f"{_TRIES} tries were refused")
 
     def paths(self) -> frozenset[str]:
         """See ``TierTable``."""
@@ -174,9 +184,15 @@ class IcebergTable:
             table.io.delete(path)
 
     def drop(self) -> None:
-        """Out of the catalog, with all its files."""
-        with self._asked("dropping"):
+        """Out of the catalog, with all its files. Nothing happens if it is not there."""
+        with self._asked("dropping"), suppress(NoSuchTableError):
             self._catalog.purge_table(self._tier.table)
+
+    def owner(self) -> str | None:
+        """The log whose tier the table is; None if it is not there, or is nobody's."""
+        with self._asked("reading"), suppress(NoSuchTableError):
+            return self._catalog.load_table(self._tier.table).properties.get(_LOG)
+        return None
 
     def unfit(self, paths: Iterable[str]) -> list[str]:
         """See ``TierTable``."""
@@ -309,17 +325,32 @@ def _at_snapshot(snapshot: int | None) -> TableRequirement:
 
 def _tag(snapshot: int, change: TableChange) -> TableUpdate:
     name = f"{_TAG}{change.version}-{change.step.number}"
-    return SetSnapshotRefUpdate.model_validate({"ref-name": name, "type": "tag", "snapshot-id": snapshot})
+    of_age = {"type": "tag", "max-ref-age-ms": 2**63 - 1}  # whatever the table's properties say of other tags
+    return SetSnapshotRefUpdate.model_validate({"ref-name": name, "snapshot-id": snapshot, **of_age})
 
 
 def _expiry(metadata: TableMetadata, before_ms: int, version: int) -> tuple[TableUpdate, ...]:
     """What drops our tags of versions up to ``version``, and old snapshots without a name."""
     own = {name: name.removeprefix(_TAG).partition("-")[0] for name in metadata.refs if name.startswith(_TAG)}
+    left_ms = _left_ms(metadata)
     tags = [name for name, number in own.items() if number.isdecimal() and int(number) <= version]
     named = {ref.snapshot_id for name, ref in metadata.refs.items() if name not in tags} | {metadata.current_snapshot_id}
-    old = [one.snapshot_id for one in metadata.snapshots if one.timestamp_ms < before_ms and one.snapshot_id not in named]
+    old = [one for one, at_ms in left_ms.items() if at_ms < before_ms and one not in named]
     dropped = (RemoveSnapshotRefUpdate.model_validate({"ref-name": name}) for name in tags)
     return (*dropped, *([RemoveSnapshotsUpdate.model_validate({"snapshot-ids": old})] if old else []))
+
+
+def _left_ms(metadata: TableMetadata) -> dict[int, int]:
+    """When each snapshot was the newest one for the last time; when it was made, if it never was."""
+    made = {one.snapshot_id: one.timestamp_ms for one in metadata.snapshots}
+    left = {one.snapshot_id: later.timestamp_ms for one, later in itertools.pairwise(metadata.snapshot_log)}
+    return {one: left.get(one, at_ms) for one, at_ms in made.items()}
+
+
+def _refs_stay(metadata: TableMetadata) -> Iterator[TableRequirement]:
+    """That branches and tags are where they were: with a snapshot its names go. What is set meanwhile is not seen."""
+    for name, ref in metadata.refs.items():
+        yield AssertRefSnapshotId.model_validate({"ref": name, "snapshot-id": ref.snapshot_id})
 
 
 def _manifests(table: Table) -> dict[str, ManifestFile]:

@@ -67,11 +67,12 @@ class TierTable(Protocol):
         Whatever it raises, the change may have been made: look.
         """
 
-    def expire(self, before_ms: int, version: int) -> None:
-        """Drop our tags of versions up to ``version``; then snapshots from before ``before_ms``, but for those that refs name.
+    def is_expired(self, before_ms: int, version: int) -> bool:
+        """Whether ``expire`` drops anything."""
 
-        The newest one stays. Nothing else of the table changes.
-        """
+    def expire(self, before_ms: int, version: int) -> None:
+        """Drop our tags of versions up to ``version``, and snapshots that no ref names and that were replaced before
+        ``before_ms``. Nothing else of the table changes."""
 
     def paths(self) -> frozenset[str]:
         """The data files of all snapshots."""

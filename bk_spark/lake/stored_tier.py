@@ -54,9 +54,9 @@ class Sections:
         own = (ledger for section in self.sections for ledger in section.ledgers)
         return {one.ledger_id: one.content for one in (*own, *ledgers)}
 
-    def changed(self, paths: LogPaths, files: Sequence[DataFile], gone: frozenset[str]) -> list[StoreChange]:
+    def changed(self, paths: LogPaths, files: Sequence[DataFile], gone: frozenset[str]) -> list[SetValue]:
         """The changes after which ``files`` stand in the place of ``gone`` ones."""
-        changes: list[StoreChange] = []
+        changes: list[SetValue] = []
         for number, section, version in self.numbered():
             after = section_after(section, files, gone)
             if after != section:

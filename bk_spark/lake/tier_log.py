@@ -6,13 +6,14 @@ tiering.run()                   tier what is closed, then release what may leave
 
 from __future__ import annotations
 
+import logging
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from bk_spark.errors import ConfigError
+from bk_spark.errors import BookKeeperError, ConfigError
 from bk_spark.lake.begin import begin_tier, check_same_place, set_settings
 from bk_spark.lake.columns import UnfitColumnError, table_columns
 from bk_spark.lake.data_files import DataFiles, InTurn, TaskRunner
@@ -29,6 +30,8 @@ from bk_spark.log.stored.values import CommittedLedger, Totals
 from bk_spark.log.tier.file_store import store_of
 from bk_spark.log.tier.opener import LogLedgerOpener
 from bk_spark.progress import Progress, no_progress
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +73,8 @@ def set_tier(opener: LogLedgerOpener, tier: Tier, seen: Tier | None = None) -> N
     begin_tier(opener.logs, name, uid, state.uuid)
 
 
-def drop_of(opener: LogLedgerOpener) -> Callable[[], None]:
-    """What drops the table of a log's tier, with all files of both, also if the log is gone by then.
+def drop_table(opener: LogLedgerOpener) -> None:
+    """Drop the table of a log's tier, with all its files. May be called again after any error.
 
     Raises ConfigError for a log without a tier, and for a table that is not the log's; StorageError.
     """
@@ -80,14 +83,12 @@ def drop_of(opener: LogLedgerOpener) -> Callable[[], None]:
     name, uid = opener.name, _uid(opener)
     settings = opener.logs.reader.tier.settings(name, uid)
     table = IcebergTable(settings, name, uid)
-    if table.look().log_uid != uid:
-        raise ConfigError("the table of a tier", settings.table, "it is not this log's: drop it by its catalog")
-
-    def drop() -> None:
+    owner = table.owner()
+    if owner not in (uid, None):
+        raise ConfigError("the table of a tier", settings.table, "it is another log's: drop it by its catalog")
+    if owner == uid:
         table.drop()
-        store_of(settings).delete_folder(_folder(settings, uid))
-
-    return drop
+    store_of(settings).delete_folder(_folder(settings, uid))
 
 
 def _folder(settings: Tier, uid: str) -> str:
@@ -140,9 +141,16 @@ class Tiering:
         mark = self._mark()
         self._tierer.release(self._due(mark))
         released = self._mark().cleared
-        self._vacuum.run(self._oldest_snapshot_ms())
+        self._vacuum_or_warn()
         waiting = self._totals(released, mark.sections).ledgers
         return TierReport(self._name, self._totals(first, mark.sections), self._totals(mark.cleared, released), waiting)
+
+    def _vacuum_or_warn(self) -> None:
+        """What it did not delete harms nobody, and the next run tries again: rows were tiered."""
+        try:
+            self._vacuum.run(self._oldest_snapshot_ms())
+        except BookKeeperError as problem:
+            logger.warning("the tier of log '%s' was not vacuumed: %s", self._name, problem)
 
     def _oldest_snapshot_ms(self) -> int:
         """Snapshots of the table are kept for as long as versions of the log."""

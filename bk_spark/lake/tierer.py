@@ -32,11 +32,14 @@ from bk_spark.log.stored.tier_records import (
     TierStep,
 )
 from bk_spark.log.stored.values import CommittedLedger, Head
-from bk_spark.metadata.store import Check, Create, StoreChange
+from bk_spark.metadata.store import Check, Create, SetValue, StoreChange
 
 _ATTEMPTS_KEPT = 4
 """Attempts whose late commit is recognized. That of an older one is undone by the next commit. With MOST_LEDGERS ledgers, each
-in a file of its own, their record stays below 512 KiB."""
+in a file of its own, their record stays below MOST_BYTES."""
+
+MOST_BYTES = 512 * 1024
+"""Of a step's record; and of the records of sections that one transaction changes. A transaction takes not twice as much."""
 
 NO_STEP_UNDER_WAY = b""
 """The znode stays, so that its version tells each step from all others: one that is made anew begins with version 0 again."""
@@ -170,7 +173,7 @@ class Tierer:
         ledgers = tuple(self._tiered(one, content[one.ledger_id]) for one in work.step.add)
         self._prove(files, work.present.expected(ledgers))
         count_files(files)
-        noted = replace(work.step, attempts=(*work.step.attempts, StepAttempt(name, ledgers, files))[-_ATTEMPTS_KEPT:])
+        noted = _noted(work.step, StepAttempt(name, ledgers, files))
         self._store.set(self._paths.tier_step, noted.encode(), work.stand.step_version)
         raise AgainError("an attempt was written")
 
@@ -264,7 +267,7 @@ class Tierer:
             self._stored.set_head(self._check_unmoved(work), after),
             self._stored.set_step(work.stand, NO_STEP_UNDER_WAY),
         ]
-        changes += work.present.changed(self._paths, files, gone)
+        changes += _as_many_as_fit(work.present.changed(self._paths, files, gone))
         if step.add:
             changes += self._new_section(work, landed, files)
         self._store.transaction(changes)
@@ -350,10 +353,11 @@ class Tierer:
     def _release(self, number: int) -> bool:
         """Prove one section, say that its ledgers may go, look once more, and delete them."""
         what = f"section {number} of the tier of log '{self._name}'"
-        stand, one = self._stored.read(), self._stored.sections(number, number + 1)
-        [section], [version] = one.sections, one.versions
+        stand = self._stored.read()
         if stand.mark.cleared > number:
             return True
+        one = self._stored.sections(number, number + 1)
+        [section], [version] = one.sections, one.versions
         state = self._look(stand.mark)  # behind the head, at whose version all is written: so no record is newer than the table
         if state.step != stand.mark.last:
             problem = "a step of its tier is under way, or its table was set back: tier it first"
@@ -389,3 +393,18 @@ class Tierer:
 def _cleared(head: Head, number: int) -> Head:
     assert head.tier is not None
     return replace(head, tier=replace(head.tier, cleared=max(head.tier.cleared, number)))
+
+
+def _noted(step: TierStep, attempt: StepAttempt) -> TierStep:
+    """The step with one more attempt: the oldest ones go where there are too many, or they are too large."""
+    attempts = (*step.attempts, attempt)[-_ATTEMPTS_KEPT:]
+    while len(attempts) > 1 and len(replace(step, attempts=attempts).encode()) > MOST_BYTES:
+        attempts = attempts[1:]
+    return replace(step, attempts=attempts)
+
+
+def _as_many_as_fit(changes: Sequence[SetValue]) -> Sequence[SetValue]:
+    """None, where they are too large for one transaction: the next look finds that files are gone from the table, as if others
+    had rewritten them, and notes where the rows are, one section after the other. Until then the old files are there: a tag
+    keeps them."""
+    return changes if sum(len(one.value) for one in changes) <= MOST_BYTES else ()

@@ -6,7 +6,8 @@ It follows a vacuum of the log, in this order, each line complete before the nex
    go.
 2. The tags go that kept files for versions that cannot be read any more; then snapshots that are too old and have no name.
 3. Files in folders of steps that are over go, if no snapshot and no section names them.
-4. The head says for which vacuum of the log that was.
+4. The head says for which vacuum of the log that was. Where nothing but snapshots became too old since, it first says that
+   the tier was not vacuumed.
 
 Ref: DESIGN.md, "Lake".
 """
@@ -17,6 +18,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
+from bk_spark.errors import ConfigError, CorruptionError
 from bk_spark.lake.ports import TierFiles, TierTable
 from bk_spark.lake.stored_tier import AgainError, StoredTier
 from bk_spark.log.log_store import LogStore
@@ -41,6 +43,10 @@ class _Needed:
         return section.version > self.vacuumed or any(one in self.listed or one == NOT_NAMED for one in ledgers)
 
 
+_NEVER = -1
+"""In the place of the version for which a tier was vacuumed."""
+
+
 class TierVacuum:
     """Of the log ``name`` with the uid ``uid``. Any number may run at once, beside tierers."""
 
@@ -51,7 +57,7 @@ class TierVacuum:
         self._files = files
 
     def run(self, before_ms: int) -> bool:
-        """False where there is nothing to do, or a step comes first. Snapshots from before ``before_ms`` are too old.
+        """False where there is nothing to do, or a step comes first. Snapshots that were replaced before ``before_ms`` go.
 
         May be called again after any error. Raises as ``Tierer.run``.
         """
@@ -60,9 +66,14 @@ class TierVacuum:
     def _try(self, before_ms: int) -> bool:
         stand = self._stored.read()
         mark, vacuumed = stand.mark, stand.head.vacuumed_version
-        if stand.step is not None or not mark.vacuumed_version < vacuumed == stand.head.oldest_version:
+        if stand.step is not None or vacuumed != stand.head.oldest_version:
             return False
-        needed = _Needed(vacuumed, self._listed(vacuumed))
+        if mark.vacuumed_version >= vacuumed:
+            if self._table.is_expired(before_ms, vacuumed):
+                self._note(_NEVER)  # so that the next run goes on where this one is cut short
+                raise AgainError("the tier was said not to be vacuumed")
+            return False
+        needed = _Needed(vacuumed, self._listed(stand.head))
         oldest = self._first_needed(mark, needed)
         if oldest > mark.oldest:
             gone = replace(mark, oldest=oldest, released=max(mark.released, oldest), cleared=max(mark.cleared, oldest))
@@ -73,12 +84,24 @@ class TierVacuum:
             return False  # a step puts it right
         self._table.expire(before_ms, vacuumed)
         self._sweep(mark, needed)
-        self._logs.names.change_head(self._stored.name, self._stored.uid, lambda head: _vacuumed(head, vacuumed))
+        self._note(vacuumed)
         return True
 
-    def _listed(self, version: int) -> frozenset[int]:
-        """Closed ledgers: a step adds no others."""
-        listing = self._logs.reader.listing(self._stored.name, self._stored.uid, version)
+    def _note(self, version: int) -> None:
+        """That the tier was vacuumed for this version of the log."""
+        self._logs.names.change_head(self._stored.name, self._stored.uid, lambda head: _vacuumed(head, version))
+
+    def _listed(self, head: Head) -> frozenset[int]:
+        """The closed ledgers of ``vacuumed_version``: a step adds no others."""
+        if not head.vacuumed_version:
+            return frozenset()
+        try:
+            listing = self._logs.reader.listing(self._stored.name, self._stored.uid, head.vacuumed_version)
+        except (ConfigError, CorruptionError):
+            now = self._stored.read().head
+            if (now.vacuumed_version, now.oldest_version) == (head.vacuumed_version, head.oldest_version):
+                raise
+            raise AgainError("the log was vacuumed meanwhile") from None
         return frozenset(one.ledger_id for one in listing.closed)
 
     def _first_needed(self, mark: TierMark, needed: _Needed) -> int:
@@ -115,4 +138,4 @@ class TierVacuum:
 
 def _vacuumed(head: Head, version: int) -> Head:
     assert head.tier is not None
-    return replace(head, tier=replace(head.tier, vacuumed_version=max(head.tier.vacuumed_version, version)))
+    return replace(head, tier=replace(head.tier, vacuumed_version=version))

@@ -56,8 +56,8 @@ class TierTables(Protocol):
     def set_tier(self, opener: LogLedgerOpener, tier: Tier) -> None:
         """See ``Log.set_tier``."""
 
-    def drop_of(self, opener: LogLedgerOpener) -> Callable[[], None]:
-        """What drops the table of a log's tier with all its files, also if the log is gone by then."""
+    def drop_table(self, opener: LogLedgerOpener) -> None:
+        """Drop the table of a log's tier with all its files. May be called again after any error."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,13 +349,12 @@ class Log:
     def delete(self, *, drop_table: bool = False) -> None:
         """Delete the log and all its ledgers, those of old versions too. A second call finishes what was cut short.
 
-        The table of its tier stays, unless ``drop_table`` is set: then its catalog drops it with all its files, once the log is
-        gone. Raises ConfigError for ``drop_table`` where the log has no tier, StorageError where the catalog does not answer.
+        The table of its tier stays, unless ``drop_table`` is set: then its catalog drops it first, with all its files. Raises
+        ConfigError for ``drop_table`` where the log has no tier, StorageError where the catalog does not answer.
         """
-        drop = self._access.tables.drop_of(opener_of(self)) if drop_table else None
+        if drop_table:
+            self._access.tables.drop_table(opener_of(self))
         self._logs.deleter.delete(self.name, self.uid)
-        if drop is not None:
-            drop()
 
     def _row_target(self, compression: str) -> RowTarget:
         access = self._access

@@ -68,16 +68,20 @@ class _OnExecutors:
         self._access = access
 
     def write(self, tasks: Sequence[WriteTask]) -> Sequence[Written]:
-        return [_written(one) for one in self._run(partial(_write, self._access, tuple(tasks)), len(tasks))]
+        job = self._job("nothing of it is in the table", partial(_write, self._access, tuple(tasks)))
+        return [_written(one) for one in self._run(job, len(tasks))]
 
     def read(self, tasks: Sequence[Sequence[DataFile]]) -> Sequence[dict[int, LedgerContent]]:
-        return [_content(one) for one in self._run(partial(_read, self._access, tuple(tasks)), len(tasks))]
+        job = self._job("what it was to prove is not proved", partial(_read, self._access, tuple(tasks)))
+        return [_content(one) for one in self._run(job, len(tasks))]
 
-    def _run(self, task: Callable[[int], list[dict[str, Any]]], count: int) -> list[Any]:
+    def _job(self, consequence: str, task: Callable[[int], list[dict[str, Any]]]) -> SparkJob:
+        return SparkJob(f"the tiering of log '{self._access.name}'", consequence, task, _RESULT)
+
+    def _run(self, job: SparkJob, count: int) -> list[Any]:
         """What each of the tasks told, in their order."""
         if not count:
             return []
-        job = SparkJob(f"the tiering of log '{self._access.name}'", "nothing of it is in the table", task, _RESULT)
         return [json.loads(row.told) for row in sorted(job.run(self._spark, count), key=lambda row: row.place)]
 
 

@@ -16,7 +16,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -295,16 +295,17 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
                 self._rolls.call_off()
                 self._roll_ended(asked, problem)
 
-    def _ask_tier(self) -> None:
-        """Whether the tier of the log waits for the ledger."""
+    def _ask_tier(self, ledger: int) -> None:
+        """Whether the tier of the log waits for the ledger, by its number."""
         if self._rolls.refusal is None:
-            with suppress(RuntimeError):  # no thread is left: the ledger is rolled when it is full
-                in_thread(self._learn_tier)
+            try:
+                in_thread(lambda: self._learn_tier(ledger))
+            except RuntimeError:  # the process has as many threads as it may have
+                self._tier.failed()
 
-    def _tier_told(self, wait: TierWait | None) -> None:
+    def _tier_told(self, ledger: int, wait: TierWait | None) -> None:
         if self._rolls.state in (RollState.STEADY, RollState.CLOSING):  # else the ledger is on its way out
-            self._rolls.fill_to(None if wait is None else wait.nbytes)
-            self._rolls.is_asked = self._tier.told(wait)
+            self._rolls.is_asked = self._tier.told(ledger, wait, self._rolls.ledger_bytes) or self._rolls.is_asked
 
     def _roll_ended(self, asked: list[Key], problem: BaseException | None) -> None:
         self._rolling = [one for one in self._rolling if one not in asked]
@@ -365,13 +366,13 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
 
     # --- the threads of a roll, of a look at the tier, and of the end
 
-    def _learn_tier(self) -> None:
+    def _learn_tier(self, ledger: int) -> None:
         wait: TierWait | None = None
         try:
             wait = self._leadership.tier_wait()
         except BookKeeperError as problem:
             logger.warning("the writer of log '%s' looks for the log's tier again later: %s", self._name, problem)
-        self._tell(lambda: self._tier_told(wait))
+        self._tell(lambda: self._tier_told(ledger, wait))
 
     def _roll_to_end(self, asked: list[Key]) -> None:
         """``asked`` are those that wait for it."""

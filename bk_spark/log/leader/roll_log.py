@@ -78,8 +78,9 @@ class RollLog(Generic[_Ledger, _Append]):
         self.is_first = False
         """Whether what ``next`` returned is the first append to the ledger."""
         self._limits = limits
-        self._full_bytes = self._due_bytes = limits.roll_bytes
-        self._ledger_bytes = 0
+        self._due_bytes = limits.roll_bytes
+        self.ledger_bytes = 0
+        """Sent to the ledger."""
         self._window_bytes = limits.window_bytes
         self._unconfirmed = 0
         self._unconfirmed_bytes = 0
@@ -102,7 +103,7 @@ class RollLog(Generic[_Ledger, _Append]):
         self.is_first = self.is_empty
         self._unconfirmed += 1
         self._unconfirmed_bytes += nbytes
-        self._ledger_bytes += nbytes
+        self.ledger_bytes += nbytes
         return append
 
     def confirmed(self, nbytes: int) -> None:
@@ -128,7 +129,7 @@ class RollLog(Generic[_Ledger, _Append]):
     @property
     def is_empty(self) -> bool:
         """Whether nothing has been sent to the ledger."""
-        return self._ledger_bytes == 0
+        return self.ledger_bytes == 0
 
     def fail(self, error: BookKeeperError) -> list[_Append]:
         """An append, or a step of a roll, failed. Returns the queued appends, which fail with ``refusal``."""
@@ -146,14 +147,8 @@ class RollLog(Generic[_Ledger, _Append]):
     def is_roll_due(self) -> bool:
         """Whether the ledger is full, and a roll may begin."""
         return (
-            self.state is RollState.STEADY and self.refusal is None and (self.is_asked or self._ledger_bytes >= self._due_bytes)
+            self.state is RollState.STEADY and self.refusal is None and (self.is_asked or self.ledger_bytes >= self._due_bytes)
         )
-
-    def fill_to(self, nbytes: int | None) -> None:
-        """From now on a ledger is full with so many bytes, or with ``roll_bytes`` if these are fewer; None: with these."""
-        full = self._limits.roll_bytes if nbytes is None else min(nbytes, self._limits.roll_bytes)
-        if full != self._full_bytes:
-            self._full_bytes = self._due_bytes = full
 
     def begin_roll(self) -> None:
         """STEADY → OPENING: create the next ledger, and commit it."""
@@ -164,14 +159,14 @@ class RollLog(Generic[_Ledger, _Append]):
         """OPENING → STEADY: no ledger could be created; nothing was committed. Another roll is due a little later."""
         self._move(RollState.OPENING, RollState.STEADY)
         self.is_asked = False
-        self._due_bytes = self._ledger_bytes + max(1, self._full_bytes // RETRY_PART)
+        self._due_bytes = self.ledger_bytes + max(1, self._limits.roll_bytes // RETRY_PART)
 
     def opened(self, ledger: _Ledger) -> None:
         """OPENING → DRAINING: the log lists ``ledger``."""
         assert ledger is not self.ledger
         self._move(RollState.OPENING, RollState.DRAINING)
         self.ledger, self.is_asked = ledger, False
-        self._ledger_bytes, self._due_bytes = 0, self._full_bytes
+        self.ledger_bytes, self._due_bytes = 0, self._limits.roll_bytes
 
     @property
     def queued(self) -> list[_Append]:

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 LOOK_S = 60.0
-"""A tier's settings are seen after so many seconds at the latest: most tiers wait for longer than that."""
+"""A tier's settings are seen after so many seconds at the latest: most tiers wait for longer than that. Where bytes are
+limited, a leader looks each ``LEAST_S``."""
 
 LEAST_S = 10.0
 """A leader rolls no more often for a tier, whatever it says: each time costs a ledger and two commits."""
@@ -39,8 +40,8 @@ class Later(Protocol):
 class TierRolls:
     """Asks for a roll once the first entry of a ledger has waited for as long as the tier says. On the event loop alone."""
 
-    def __init__(self, loop: Later, look: Callable[[], None]) -> None:
-        """``look`` finds out what the tier says, and calls ``told`` then."""
+    def __init__(self, loop: Later, look: Callable[[int], None]) -> None:
+        """``look`` finds out what the tier says, and calls ``told`` then, with the number that it was given."""
         self._loop = loop
         self._look = look
         self._wait: TierWait | None = TierWait(0)
@@ -55,16 +56,18 @@ class TierRolls:
         self._began_s = self._loop.time()
         self._look_in(self._left_s)
 
-    def told(self, wait: TierWait | None) -> bool:
-        """What the tier says now, None without one: whether a roll is due."""
+    def told(self, ledger: int, wait: TierWait | None, nbytes: int) -> bool:
+        """What the tier says now, None without one, and the bytes of the ledger: whether a roll is due."""
+        if ledger != self._ledger:
+            return False  # it was rolled meanwhile
         self._wait = wait
-        if self._left_s <= 0:
+        if self._left_s <= 0 or (wait is not None and wait.nbytes is not None and nbytes >= wait.nbytes):
             return True
         self._look_in(self._left_s)
         return False
 
     def failed(self) -> None:
-        """No ledger could be created for the roll: ask for another one later."""
+        """There was no look, or no ledger could be created for the roll: ask again later."""
         self._look_in(LOOK_S)
 
     @property
@@ -73,4 +76,5 @@ class TierRolls:
 
     def _look_in(self, seconds: float) -> None:
         ledger = self._ledger
-        self._loop.call_later(min(LOOK_S, seconds), lambda: self._look() if ledger == self._ledger else None)
+        most = LEAST_S if self._wait is not None and self._wait.nbytes is not None else LOOK_S
+        self._loop.call_later(min(most, seconds), lambda: self._look(ledger) if ledger == self._ledger else None)

@@ -61,7 +61,7 @@ class TierMark:
     oldest: int = 0
     """The records of the sections below are deleted: no version that can be read lists their ledgers."""
     vacuumed_version: int = 0
-    """The log's own, when the files and snapshots of the tier that nobody needs were last deleted."""
+    """The log's own, when the files and snapshots of the tier that nobody needs were last deleted; -1 while that goes on."""
 
     def stored(self) -> dict[str, object]:
         return {**asdict(self), "last": str(self.last)}
@@ -80,5 +80,5 @@ class TierMark:
             integer(value["cleared"], 0, sections),
             text(value["table_uuid"]),
             integer(value["oldest"], 0, sections),
-            integer(value["vacuumed_version"], 0),
+            integer(value["vacuumed_version"], -1),
         )

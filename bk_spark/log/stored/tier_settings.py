@@ -65,7 +65,7 @@ class Tier:
         check_integer("keep_on_bookies_s", self.keep_on_bookies_s, 0)
         for name, limit in (("tier_after_bytes", self.tier_after_bytes), ("keep_on_bookies_bytes", self.keep_on_bookies_bytes)):
             if limit is not None:
-                check_integer(name, limit, 0)
+                check_integer(name, limit, 1)
 
     def encode(self) -> bytes:
         return encode(FORMAT_OF_TIERS, **{**asdict(self), "catalog": dict(self.catalog)})

@@ -80,11 +80,11 @@ class FileStore:
             return [one.base_name for one in found if one.type is fs.FileType.Directory]
 
     def files(self, address: str) -> list[str]:
-        """The addresses of the files in a folder; none if there is no such folder."""
+        """The addresses of all files below a folder; none if there is no such folder."""
         with _asked(f"listing {address}"):
             system, path = self._at(address)
-            found = system.get_file_info(fs.FileSelector(path, allow_not_found=True))
-            return [f"{address}/{one.base_name}" for one in found if one.type is fs.FileType.File]
+            found = system.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
+            return [address + one.path[len(path) :] for one in found if one.type is fs.FileType.File]
 
     def delete(self, address: str) -> None:
         """A file; nothing happens if it is not there."""
@@ -97,8 +97,14 @@ class FileStore:
         """With all that is in it; nothing happens if it is not there."""
         with _asked(f"deleting {address}"):
             system, path = self._at(address)
-            if system.get_file_info(path).type is fs.FileType.Directory:
-                system.delete_dir(path)
+            for left in reversed(range(_TRIES)):
+                try:
+                    if system.get_file_info(path).type is fs.FileType.Directory:
+                        system.delete_dir(path)
+                    return
+                except FileNotFoundError:  # somebody else deletes it, too
+                    if not left:
+                        raise
 
     def _at(self, address: str) -> tuple[fs.FileSystem, str]:
         if address.startswith("file:"):  # Hadoop writes file:/data, others file:///data

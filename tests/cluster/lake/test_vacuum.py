@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +13,10 @@ import pyarrow as pa
 import pytest
 from pyiceberg.table import Table
 
-from bk_spark import LogPosition, Retention
+from bk_spark import LogPosition, Retention, StorageError
+from bk_spark.lake import tierer
+from bk_spark.lake.iceberg import IcebergTable
+from bk_spark.lake.tier_log import Tiering
 from tests.cluster.lake.conftest import TieredLog
 
 
@@ -161,3 +168,68 @@ def test_what_was_vacuumed_before_it_was_released_is_no_damage(tiered: TieredLog
     assert tiered.client.logs.reader.tier.find(tiered.log.name, tiered.log.uid, range(1000)).keys() == {
         one.ledger_id for one in tiered.log.ledgers()
     }
+
+
+def test_a_snapshot_stays_for_as_long_as_versions_do_after_it_was_replaced(tiered: TieredLog) -> None:
+    """However long ago it was made: a log may be tiered rarely."""
+    tiered.log.set_retention(Retention(version_retention_s=1))
+    tiered.log.set_tier(tiered.tier)
+    append(tiered, 0)
+    tiered.run()
+    first = tiered.table().snapshots()[0]
+    wait_until(lambda: time.time() * 1000 > first.timestamp_ms + 1500)
+    append(tiered, 100)
+    tiered.run()
+    assert first.snapshot_id in [one.snapshot_id for one in tiered.table().snapshots()]
+    wait_until(lambda: tiered.run().tiered.rows == 0 and len(tiered.table().snapshots()) == 1)
+    assert tiered.in_table()["id"].to_pylist() == list(range(200))
+
+
+def wait_until(holds: Callable[[], bool]) -> None:
+    deadline, tick = time.monotonic() + 60.0, threading.Event()
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come to pass"
+        tick.wait(0.05)
+
+
+def test_vacuums_at_once_do_not_fail_each_other(truncated: TieredLog) -> None:
+    truncated.log.set_retention(Retention(version_retention_s=0))
+    truncated.client.vacuum_log(truncated.log.name)
+    opener = truncated.client.log_opener(truncated.log.name, truncated.log.uid)
+    with ThreadPoolExecutor(4) as pool:
+        done = [pool.submit(Tiering(opener)._vacuum.run, 2**60) for _ in range(4)]
+    assert any(one.result() for one in done)
+    assert data_files(truncated) == of_table(truncated.table())
+
+
+def test_a_vacuum_that_the_catalog_refuses_is_told_and_the_run_counts(
+    truncated: TieredLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(self: IcebergTable, before_ms: int, version: int) -> None:
+        raise StorageError("expiring snapshots of table shop.orders", "ForbiddenError: no")
+
+    monkeypatch.setattr(IcebergTable, "expire", refuse)
+    append(truncated, 1000)
+    truncated.log.set_retention(Retention(version_retention_s=0))
+    truncated.client.vacuum_log(truncated.log.name)
+    assert truncated.run().tiered.rows == 100
+    assert "was not vacuumed: expiring snapshots of table shop.orders failed: ForbiddenError: no" in caplog.text
+
+
+def test_a_step_whose_records_are_too_large_for_one_transaction_is_done_and_they_follow(
+    tiered: TieredLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others joined the files of many sections, and one ledger of these leaves."""
+    monkeypatch.setattr(tierer, "MOST_BYTES", 500)
+    tiered.log.set_tier(tiered.tier)
+    for number in range(5):
+        append(tiered, 100 * number)
+        tiered.run()
+    table = tiered.table()
+    table.overwrite(table.scan().to_arrow())
+    truncate(tiered, 1)
+    for _ in range(2):
+        tiered.run()
+    assert ids(tiered) == list(range(100, 500))
+    assert tiered.in_table()["id"].to_pylist() == list(range(100, 500))
+    assert ids(tiered, version=5) == list(range(500))

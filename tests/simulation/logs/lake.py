@@ -57,6 +57,12 @@ class Lake:
         self._tags = {name: state for name, state in self._tags.items() if name[0] > version}
         self._oldest = max(self._oldest, oldest)
 
+    def has_tags(self, version: int) -> bool:
+        return any(number <= version for number, _ in self._tags)
+
+    def has_old(self) -> bool:
+        return self._oldest < len(self.states) - 1
+
     def paths(self) -> frozenset[str]:
         return frozenset(one.path for state in self.kept for one in state.files)
 
@@ -123,6 +129,11 @@ class SimulatedTable:
                 raise StorageError("committing to the table", "refused")
         if fate is not Fate.ANSWERED:
             raise StorageError("committing to the table", "no answer")
+
+    def is_expired(self, before_ms: int, version: int) -> bool:
+        self._check_reached()
+        lake = self.machine.world.the_lake
+        return lake.has_tags(version) or (lake.has_old() if before_ms else self.machine.world.choices.choose(4, "expired") == 3)
 
     def expire(self, before_ms: int, version: int) -> None:
         self.machine.turn("expires snapshots")

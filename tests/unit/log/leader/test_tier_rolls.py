@@ -40,11 +40,12 @@ class Asking:
         self.timers = HandTimers()
         self.looks: list[float] = []
         self.rolls: list[float] = []
+        self.nbytes = 0
         self.tier = TierRolls(self.timers, self._look)
 
-    def _look(self) -> None:
+    def _look(self, ledger: int) -> None:
         self.looks.append(self.timers.now_s)
-        if self.tier.told(self.wait):
+        if self.tier.told(ledger, self.wait, self.nbytes):
             self.rolls.append(self.timers.now_s)
 
 
@@ -95,6 +96,24 @@ def test_a_leader_does_not_roll_for_each_entry_where_rows_are_to_be_tiered_at_on
     assert len(asking.rolls) <= 6
 
 
+def test_bytes_are_looked_at_now_and_then_and_no_ledger_is_rolled_sooner(asking: Asking) -> None:
+    asking.wait, asking.nbytes = TierWait(10_000, nbytes=100), 99
+    asking.tier.began()
+    asking.timers.move_to(3 * LEAST_S)
+    assert (len(asking.looks), asking.rolls) == (3, [])
+    asking.nbytes = 100
+    asking.timers.move_to(10 * LEAST_S)
+    assert asking.rolls == [4 * LEAST_S]
+
+
+def test_an_answer_that_comes_once_the_ledger_was_rolled_rolls_no_other_one(asking: Asking) -> None:
+    asking.tier.began()
+    asking.timers.move_to(LEAST_S)
+    asking.tier.began()
+    assert not asking.tier.told(1, TierWait(0), 0)
+    assert not asking.tier.told(2, TierWait(50), 0)
+
+
 def test_after_a_roll_that_failed_another_one_is_asked_for_later(asking: Asking) -> None:
     asking.wait = TierWait(20)
     asking.tier.began()
@@ -109,7 +128,7 @@ def timers(monkeypatch: pytest.MonkeyPatch) -> HandTimers:
     """Those of a writer that leads."""
     timers = HandTimers()
 
-    def made(_: object, look: Callable[[], None]) -> TierRolls:
+    def made(_: object, look: Callable[[int], None]) -> TierRolls:
         return TierRolls(timers, look)
 
     monkeypatch.setattr("bk_spark.log.leader.log_write_handle.TierRolls", made)
@@ -128,15 +147,16 @@ def test_a_writer_goes_on_in_a_new_ledger_once_its_rows_have_waited(timers: Hand
     eventually(lambda: len(leader.recorded) == 1)
 
 
-def test_a_ledger_is_full_with_as_many_bytes_as_the_tier_says(timers: HandTimers) -> None:
+def test_a_writer_goes_on_in_a_new_ledger_once_it_has_as_many_bytes_as_the_tier_says(timers: HandTimers) -> None:
     leader = HandLeadership(wait=TierWait(10_000, nbytes=1000))
     writer = leader.lead()
     writer.append_async(b"x" * 500)
     leader.ledgers[0].confirm()
-    on_loop(lambda: timers.move_to(LOOK_S))
+    on_loop(lambda: timers.move_to(LEAST_S))
+    eventually(lambda: leader.looks == 1)
     writer.append_async(b"x" * 500)
     leader.ledgers[0].confirm()
-    eventually(lambda: leader.ledgers[0].is_closed)
+    eventually(lambda: on_loop(lambda: timers.move_to(timers.now_s + LEAST_S)) or leader.ledgers[0].is_closed)
 
 
 def test_a_writer_that_cannot_see_the_tier_goes_on_and_looks_again(timers: HandTimers) -> None:
