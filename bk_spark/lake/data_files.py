@@ -7,6 +7,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from bk_spark.files.file_store import FileStore
 from bk_spark.lake import file_tasks
 from bk_spark.lake.file_tasks import FileTasks, WriteTask, Written
 from bk_spark.lake.plan import merged
@@ -15,7 +16,6 @@ from bk_spark.lake.row_source import RowSource
 from bk_spark.lake.step_progress import Copying, ReadingBack
 from bk_spark.log.stored.tier_records import DataFile, LedgerContent, TierStep
 from bk_spark.log.stored.values import CommittedLedger
-from bk_spark.log.tier.file_store import FileStore
 from bk_spark.progress import Progress, no_progress
 
 

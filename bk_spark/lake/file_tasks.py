@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 
 from bk_spark.config import MIB
 from bk_spark.errors import CorruptionError
+from bk_spark.files.file_store import FileStore
 from bk_spark.lake.digest import LedgerDigest, runs
 from bk_spark.lake.ports import Rewrite
 from bk_spark.lake.row_source import RowSource
@@ -25,7 +26,6 @@ from bk_spark.log.stored.tier_columns import ENTRY, LEDGER, ROW
 from bk_spark.log.stored.tier_records import DataFile, LedgerContent
 from bk_spark.log.stored.values import CommittedLedger
 from bk_spark.log.tier.file_rows import IN_ORDER, TierFile
-from bk_spark.log.tier.file_store import FileStore
 from bk_spark.log.tier.row_order import order_of
 
 FILE_BYTES = 256 * MIB

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from bk_spark.errors import BookKeeperError, ConfigError
+from bk_spark.files.file_store import store_with
 from bk_spark.lake.begin import begin_tier, check_same_place, set_settings
 from bk_spark.lake.columns import UnfitColumnError, table_columns
 from bk_spark.lake.data_files import DataFiles, InTurn, TaskRunner
@@ -27,7 +28,6 @@ from bk_spark.log.stored.origins import origins
 from bk_spark.log.stored.tier_mark import TierMark
 from bk_spark.log.stored.tier_settings import Tier
 from bk_spark.log.stored.values import CommittedLedger, Totals
-from bk_spark.log.tier.file_store import store_of
 from bk_spark.log.tier.opener import LogLedgerOpener
 from bk_spark.progress import Progress, no_progress
 
@@ -88,7 +88,7 @@ def drop_table(opener: LogLedgerOpener) -> None:
         raise ConfigError("the table of a tier", settings.table, "it is another log's: drop it by its catalog")
     if owner == uid:
         table.drop()
-    store_of(settings).delete_folder(_folder(settings, uid))
+    store_with(settings.catalog).delete_folder(_folder(settings, uid))
 
 
 def _folder(settings: Tier, uid: str) -> str:
@@ -111,7 +111,7 @@ class Tiering:
         self._paths = self._logs.names.paths(self._uid)
         self._settings = self._logs.reader.tier.settings(self._name, self._uid)
         table = IcebergTable(self._settings, self._name, self._uid)
-        store, source = store_of(self._settings), RowSource(opener)
+        store, source = store_with(self._settings.catalog), RowSource(opener)
         tasks = runner or InTurn(FileTasks(store, source), progress)
         files = DataFiles(store, _folder(self._settings, self._uid), source, table.identified, tasks)
         self._tierer = Tierer(self._logs, self._name, self._uid, table, files, lambda: uuid.uuid4().hex[:12])

@@ -17,11 +17,11 @@ import pyarrow as pa
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.jobs.spark_job import SparkJob
 from bk_spark.datasource.options import SourceOptions, parse_options
+from bk_spark.files.file_store import store_with
 from bk_spark.lake.file_tasks import FileTasks, WriteTask, Written
 from bk_spark.lake.row_source import RowSource
 from bk_spark.lake.tier_log import Tiering, TierReport
 from bk_spark.log.stored.tier_records import DataFile, LedgerContent
-from bk_spark.log.tier.file_store import store_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -57,7 +57,9 @@ class _Access:
     def tasks(self) -> FileTasks:
         bookkeeper = connect(self.settings.metadata, self.settings.client)
         tier = bookkeeper.logs.reader.tier.known_settings(self.name, self.uid)
-        return FileTasks(store_of(tier), RowSource(bookkeeper.log_opener(self.name, self.uid, self.settings.password)))
+        return FileTasks(
+            store_with(tier.catalog), RowSource(bookkeeper.log_opener(self.name, self.uid, self.settings.password))
+        )
 
 
 class _OnExecutors:

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bk_spark.errors import CorruptionError, StorageError
+from bk_spark.files.file_store import FileStore
 from bk_spark.log.stored.tier_columns import ENTRY, LEDGER, PLACE
 from bk_spark.log.stored.tier_records import DataFile
 from bk_spark.log.tier.asked_rows import AskedRows
-from bk_spark.log.tier.file_store import FileStore
 from bk_spark.log.tier.kept_group import keeping, kept
 from bk_spark.rows.statistics import ColumnStatistics, key_of, kind_of
 

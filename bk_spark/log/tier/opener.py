@@ -95,10 +95,10 @@ class LogLedgerOpener:
         return self._handle(found)
 
     def _handle(self, place: TieredPlace) -> TieredHandle:
-        from bk_spark.log.tier.file_store import store_of  # and pyarrow.fs, which others need not wait for
+        from bk_spark.files.file_store import store_with  # and pyarrow.fs, which others need not wait for
 
         assert self.uid is not None, "a place is one of a log's tier"
-        return TieredHandle(self.name, place, store_of(self.logs.reader.tier.known_settings(self.name, self.uid)))
+        return TieredHandle(self.name, place, store_with(self.logs.reader.tier.known_settings(self.name, self.uid).catalog))
 
     def _from_files(
         self,

@@ -19,8 +19,8 @@ from bk_spark.log.tier.row_order import of_entries, order_of
 from bk_spark.rows.gathering import as_one
 
 if TYPE_CHECKING:
+    from bk_spark.files.file_store import FileStore
     from bk_spark.log.tier.file_rows import TierFile
-    from bk_spark.log.tier.file_store import FileStore
 
 
 class TieredHandle:

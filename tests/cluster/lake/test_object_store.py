@@ -15,7 +15,7 @@ from werkzeug.wrappers import Request, Response
 
 from bk_spark import LogPosition
 from bk_spark.errors import BookKeeperError, StorageError
-from bk_spark.log.tier import file_store
+from bk_spark.files import file_store
 from tests.cluster.lake.conftest import TieredLog
 from tests.cluster.lake.object_store import BUCKET, Fault, ObjectStore, error
 

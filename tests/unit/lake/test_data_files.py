@@ -14,6 +14,7 @@ import pytest
 
 from bk_spark.config import MIB
 from bk_spark.errors import CorruptionError
+from bk_spark.files.file_store import FileStore
 from bk_spark.lake import file_tasks
 from bk_spark.lake.data_files import DataFiles, InTurn, apart, groups
 from bk_spark.lake.file_tasks import FileTasks
@@ -25,7 +26,6 @@ from bk_spark.log.stored.values import CommittedLedger
 from bk_spark.log.tier import file_rows, kept_group
 from bk_spark.log.tier.asked_rows import AskedRows
 from bk_spark.log.tier.file_rows import TierFile
-from bk_spark.log.tier.file_store import FileStore
 from bk_spark.log.tier.tiered_handle import TieredHandle
 from bk_spark.progress import Progress, no_progress
 

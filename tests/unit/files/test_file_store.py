@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bk_spark.log.tier.file_store import FileStore
+from bk_spark.files.file_store import FileStore
 
 
 @pytest.mark.parametrize("form", ["file://{}", "file:{}", "file:/{}"], ids=["ours", "Hadoop's", "two slashes"])

@@ -1,4 +1,4 @@
-"""The store of a tier's files: a disk, or an object store."""
+"""Where files lie that are not in ledgers: a disk, or an object store."""
 
 from __future__ import annotations
 
@@ -12,17 +12,18 @@ import pyarrow as pa
 import pyarrow.fs as fs
 
 from bk_spark.errors import CorruptionError, StorageError
-from bk_spark.log.stored.tier_settings import Tier
 
 _TRIES = 5
 """Of one request to an object store, with growing pauses between them: some 10 s in all."""
 _CONNECT_TIMEOUT_S, _REQUEST_TIMEOUT_S = 5.0, 30.0
+_RETRIES_OF_GOOGLE = f"?retry_limit_seconds={_REQUEST_TIMEOUT_S:g}"
+"""Of one request to Google's store, which is asked for 15 minutes otherwise."""
 _S3_PROPERTIES = {"s3.endpoint": "endpoint_override", "s3.region": "region", "s3.role-arn": "role_arn"}
 
 
-def store_of(tier: Tier) -> FileStore:
-    """Where the tier's files lie. The readers of a process share its connections."""
-    return _shared_store(tuple(sorted(tier.catalog.items())))
+def store_with(properties: Mapping[str, str]) -> FileStore:
+    """The store with these properties, of which only those of _S3_PROPERTIES matter. A process shares its connections."""
+    return _shared_store(tuple(sorted((key, value) for key, value in properties.items() if key in _S3_PROPERTIES)))
 
 
 @lru_cache(maxsize=16)
@@ -31,7 +32,7 @@ def _shared_store(properties: tuple[tuple[str, str], ...]) -> FileStore:
 
 
 class FileGoneError(CorruptionError):
-    """A file of a tier is not there: others have deleted it, perhaps because its rows are in another one."""
+    """A file is not there: others have deleted it. The rows of one of a tier are perhaps in another one."""
 
 
 class FileStore:
@@ -52,6 +53,15 @@ class FileStore:
                 return system.open_input_file(path)
             except FileNotFoundError:
                 raise FileGoneError(f"file {address}", "it is gone") from None
+
+    def read_at(self, address: str, file: pa.NativeFile, at: int, count: int) -> bytes:
+        """Bytes of a file that ``open_input`` gave for the address; fewer at its end. Raises FileGoneError."""
+        with _asked(f"reading {address}"):
+            try:
+                found: bytes = file.read_at(count, at)
+            except FileNotFoundError:
+                raise FileGoneError(f"file {address}", "it is gone") from None
+            return found
 
     @contextmanager
     def created(self, address: str) -> Iterator[pa.NativeFile]:
@@ -113,7 +123,8 @@ class FileStore:
         if scheme == "s3":
             return self._known("s3", self._s3), path
         authority = path.partition("/")[0]
-        system = self._known(f"{scheme}://{authority}", lambda: fs.FileSystem.from_uri(address)[0])
+        uri = f"{scheme}://{authority}{_RETRIES_OF_GOOGLE}" if scheme in ("gs", "gcs") else address
+        system = self._known(f"{scheme}://{authority}", lambda: fs.FileSystem.from_uri(uri)[0])
         return system, (f"{authority.partition('@')[0]}/{path.partition('/')[2]}")
 
     def _known(self, which: str, made: Callable[[], fs.FileSystem]) -> fs.FileSystem:
