@@ -280,21 +280,34 @@ class BookKeeper:
 
     # Topics of Pulsar
 
-    def open_topic(self, name: str, *, pulsar_metadata: str | None = None, password: bytes = b"") -> Topic:
+    def open_topic(
+        self,
+        name: str,
+        *,
+        pulsar_metadata: str | None = None,
+        password: bytes = b"",
+        offload_endpoint: str | None = None,
+    ) -> Topic:
         """Open a topic of Apache Pulsar to read it, such as ``persistent://public/default/orders``. Nothing of it is changed.
 
         ``pulsar_metadata`` is Pulsar's root in ZooKeeper, ``zk://host:port[/root]``; by default it is the parent of
-        BookKeeper's own root. ``password`` is that of Pulsar's ledgers. Raises NoSuchTopicError, ConfigError,
+        BookKeeper's own root. ``password`` is that of Pulsar's ledgers. ``offload_endpoint`` is the endpoint of
+        the object store that has copies of them, in place of the one that Pulsar noted. Raises NoSuchTopicError, ConfigError,
         MetadataUnavailableError.
         """
-        return Topic(self.topic_access(pulsar_metadata, password), name)
+        return Topic(self.topic_access(pulsar_metadata, password, offload_endpoint), name)
 
-    def topic_access(self, pulsar_metadata: str | None = None, password: bytes = b"") -> TopicAccess:
+    def topic_access(
+        self, pulsar_metadata: str | None = None, password: bytes = b"", offload_endpoint: str | None = None
+    ) -> TopicAccess:
         """What reading topics may do: see ``open_topic``. Raises ConfigError, MetadataUnavailableError."""
         self._opened.is_needed = True
         root = pulsar_root(self._uri, pulsar_metadata)
         return TopicAccess(
-            self._pulsar_store(root), root.root, lambda ledger_id: self.open_ledger(ledger_id, password, recover=False)
+            self._pulsar_store(root),
+            root.root,
+            lambda ledger_id: self.open_ledger(ledger_id, password, recover=False),
+            offload_endpoint,
         )
 
     def close(self) -> None:

@@ -128,6 +128,14 @@ OPTIONS: tuple[Option, ...] = (
         "pulsarMetadata", "read", "(beside `metadata`)", values.text, "Pulsar's ZooKeeper, `zk://host:port[/root]`", topics=True
     ),
     Option(
+        "offloadEndpoint",
+        "read",
+        "(as Pulsar noted it)",
+        values.text,
+        "the object store with offloaded ledgers, `https://host[:port]`",
+        topics=True,
+    ),
+    Option(
         "schema",
         "read",
         "raw",
@@ -144,7 +152,7 @@ OPTIONS: tuple[Option, ...] = (
         "read",
         "fail",
         values.one_of("fail", "skip"),
-        "encrypted, offloaded or damaged messages: `fail`, or `skip` them",
+        "messages that cannot be read, as encrypted ones: `fail`, or `skip`",
         topics=True,
     ),
     Option("content", "all", "rows", values.one_of("rows", "entries"), "`rows`: any DataFrame; `entries`: single entries"),

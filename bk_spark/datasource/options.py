@@ -72,6 +72,7 @@ class SourceOptions:
     topics: tuple[str, ...] = ()
     topics_pattern: str | None = None
     pulsar_metadata: str | None = None
+    offload_endpoint: str | None = None
     schema: str = default_of("schema")
     starting_subscription: str | None = None
     tombstones: bool = default_of("tombstones")

@@ -130,10 +130,11 @@ class BookKeeperDataSource(DataSource):
     topics               read        (none)                   several topics, `a,b,c`
     topicsPattern        read        (none)                   `persistent://tenant/namespace/` and a regular expression
     pulsarMetadata       read        (beside `metadata`)      Pulsar's ZooKeeper, `zk://host:port[/root]`
+    offloadEndpoint      read        (as Pulsar noted it)     the object store with offloaded ledgers, `https://host[:port]`
     schema               read        raw                      column `value`: `raw` bytes, or typed by the `topic`
     startingSubscription read        (none)                   starts where this durable subscription of Pulsar stands
     tombstones           read        true                     `false` leaves out messages of Pulsar without a value
-    unreadable           read        fail                     encrypted, offloaded or damaged messages: `fail`, or `skip` them
+    unreadable           read        fail                     messages that cannot be read, as encrypted ones: `fail`, or `skip`
     content              all         rows                     `rows`: any DataFrame; `entries`: single entries
     ensembleSize         write       3                        how many bookies a ledger is spread over
     writeQuorum          write       3                        how many bookies store each entry

@@ -131,20 +131,32 @@ class SingleMessageMetadata(_message.Message):
     def __init__(self, properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ..., partition_key: _Optional[str] = ..., payload_size: _Optional[int] = ..., compacted_out: _Optional[bool] = ..., event_time: _Optional[int] = ..., partition_key_b64_encoded: _Optional[bool] = ..., ordering_key: _Optional[bytes] = ..., sequence_id: _Optional[int] = ..., null_value: _Optional[bool] = ..., null_partition_key: _Optional[bool] = ...) -> None: ...
 
 class OffloadDriverMetadata(_message.Message):
-    __slots__ = ("name",)
+    __slots__ = ("name", "properties")
     NAME_FIELD_NUMBER: _ClassVar[int]
+    PROPERTIES_FIELD_NUMBER: _ClassVar[int]
     name: str
-    def __init__(self, name: _Optional[str] = ...) -> None: ...
+    properties: _containers.RepeatedCompositeFieldContainer[KeyValue]
+    def __init__(self, name: _Optional[str] = ..., properties: _Optional[_Iterable[_Union[KeyValue, _Mapping]]] = ...) -> None: ...
+
+class OffloadSegment(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class OffloadContext(_message.Message):
-    __slots__ = ("complete", "bookkeeperDeleted", "driverMetadata")
+    __slots__ = ("uidMsb", "uidLsb", "complete", "bookkeeperDeleted", "driverMetadata", "offloadSegment")
+    UIDMSB_FIELD_NUMBER: _ClassVar[int]
+    UIDLSB_FIELD_NUMBER: _ClassVar[int]
     COMPLETE_FIELD_NUMBER: _ClassVar[int]
     BOOKKEEPERDELETED_FIELD_NUMBER: _ClassVar[int]
     DRIVERMETADATA_FIELD_NUMBER: _ClassVar[int]
+    OFFLOADSEGMENT_FIELD_NUMBER: _ClassVar[int]
+    uidMsb: int
+    uidLsb: int
     complete: bool
     bookkeeperDeleted: bool
     driverMetadata: OffloadDriverMetadata
-    def __init__(self, complete: _Optional[bool] = ..., bookkeeperDeleted: _Optional[bool] = ..., driverMetadata: _Optional[_Union[OffloadDriverMetadata, _Mapping]] = ...) -> None: ...
+    offloadSegment: _containers.RepeatedCompositeFieldContainer[OffloadSegment]
+    def __init__(self, uidMsb: _Optional[int] = ..., uidLsb: _Optional[int] = ..., complete: _Optional[bool] = ..., bookkeeperDeleted: _Optional[bool] = ..., driverMetadata: _Optional[_Union[OffloadDriverMetadata, _Mapping]] = ..., offloadSegment: _Optional[_Iterable[_Union[OffloadSegment, _Mapping]]] = ...) -> None: ...
 
 class PositionInfo(_message.Message):
     __slots__ = ("ledgerId", "entryId")

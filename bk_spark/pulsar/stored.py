@@ -16,6 +16,7 @@ import json
 import struct
 from dataclasses import dataclass
 from typing import Final, TypeVar
+from uuid import UUID
 
 from google.protobuf.message import DecodeError, Message
 
@@ -32,6 +33,20 @@ _Parsed = TypeVar("_Parsed", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
+class OffloadedCopy:
+    """Where the copy of a ledger is in cheaper storage, as Pulsar noted it when it made it."""
+
+    driver: str
+    """Of Pulsar, such as ``aws-s3``."""
+    uid: UUID | None
+    """Names the copy; None for one of the streaming offload, which is laid out in another way."""
+    bucket: str = ""
+    region: str = ""
+    endpoint: str = ""
+    """Empty where the driver's own default holds, as ``region``."""
+
+
+@dataclass(frozen=True, slots=True)
 class StoredLedger:
     """A ledger of a topic, as Pulsar lists it."""
 
@@ -42,8 +57,8 @@ class StoredLedger:
     """Payload bytes; 0 as ``entries``."""
     closed_ms: int
     """When Pulsar closed it, in milliseconds since 1970; 0 as ``entries``."""
-    offloaded: str | None = None
-    """The name of the driver that copied it to cheaper storage, if the copy is complete."""
+    copy: OffloadedCopy | None = None
+    """What Pulsar's offloader made of it, if that is complete."""
     is_on_bookies: bool = True
     """Whether Pulsar has not deleted it on the bookies after it was offloaded."""
 
@@ -152,8 +167,20 @@ def schema_entry(entry: bytes) -> TopicSchema:
 
 def _ledger(info: pulsar_pb2.ManagedLedgerInfo.LedgerInfo) -> StoredLedger:
     context = info.offloadContext
-    driver = (_text(context.driverMetadata.name) or "unnamed") if context.complete else None
-    return StoredLedger(info.ledgerId, info.entries, info.size, info.timestamp, driver, not context.bookkeeperDeleted)
+    copy = _copy(context) if context.complete else None
+    return StoredLedger(info.ledgerId, info.entries, info.size, info.timestamp, copy, not context.bookkeeperDeleted)
+
+
+def _copy(context: pulsar_pb2.OffloadContext) -> OffloadedCopy:
+    properties = {_text(pair.key): _text(pair.value) for pair in context.driverMetadata.properties}
+    uid = UUID(int=(context.uidMsb % 2**64) << 64 | context.uidLsb % 2**64) if context.HasField("uidMsb") else None
+    return OffloadedCopy(
+        _text(context.driverMetadata.name) or "unnamed",
+        None if context.offloadSegment else uid,
+        properties.get("bucket", ""),
+        properties.get("region", ""),
+        properties.get("serviceEndpoint", ""),
+    )
 
 
 def _text(value: object) -> str:

@@ -57,6 +57,8 @@ class TopicAccess:
     root: str
     """Pulsar's root in the store, without a slash at its end: "" for the store's own root."""
     open_ledger: OpenLedger
+    offload_endpoint: str | None = None
+    """Of the object store with copies of ledgers, in place of the one that Pulsar noted."""
 
     @property
     def where(self) -> str:

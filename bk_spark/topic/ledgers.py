@@ -13,6 +13,7 @@ from bk_spark.errors import MessagesGoneError, NoSuchLedgerError
 from bk_spark.pulsar.names import TopicName
 from bk_spark.pulsar.stored import ManagedLedger, StoredLedger
 from bk_spark.topic.access import ReadLedger, TopicAccess
+from bk_spark.topic.copies import refusal
 from bk_spark.topic.store import TopicStore
 from bk_spark.topic.view import TopicLedger, TopicView
 
@@ -87,10 +88,13 @@ def _is_to_be_asked(listed: StoredLedger, *, is_last: bool) -> bool:
 
 
 def _as_listed(listed: StoredLedger) -> TopicLedger:
-    elsewhere = (
-        None if listed.is_on_bookies else f"Pulsar offloaded them to '{listed.offloaded}' and deleted them on the bookies"
-    )
-    return TopicLedger(listed.ledger_id, listed.entries - 1, listed.size, is_closed=True, elsewhere=elsewhere)
+    return TopicLedger(listed.ledger_id, listed.entries - 1, listed.size, is_closed=True, unreadable=_refusal(listed))
+
+
+def _refusal(listed: StoredLedger) -> str | None:
+    if listed.is_on_bookies:
+        return None
+    return "Pulsar deleted it on the bookies, and lists no complete copy" if listed.copy is None else refusal(listed.copy)
 
 
 def _length_to(ledger: ReadLedger, last: int) -> int:

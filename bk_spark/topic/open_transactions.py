@@ -7,11 +7,13 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from bk_spark.client.ledger.stretches import Stretch
-from bk_spark.errors import NoSuchEntryError, NoSuchLedgerError
+from bk_spark.errors import NoSuchEntryError, NoSuchLedgerError, UnreadableMessagesError
 from bk_spark.pulsar.messages import decode_in_turns
+from bk_spark.pulsar.names import TopicName
 from bk_spark.pulsar.positions import Position
 from bk_spark.pulsar.transactions import OpenTransactions
 from bk_spark.topic.access import TopicAccess
+from bk_spark.topic.entries import TopicEntries
 from bk_spark.topic.gathering import gathered
 from bk_spark.topic.places import windows_before
 from bk_spark.topic.view import TopicView
@@ -27,8 +29,8 @@ transaction was aborted comes soon behind the abort."""
 class TransactionScan:
     """Reads a topic once, from where its stream stands. One thread uses it."""
 
-    def __init__(self, access: TopicAccess, start: Position) -> None:
-        self._open = access.open_ledger
+    def __init__(self, access: TopicAccess, topic: TopicName, start: Position) -> None:
+        self._entries = TopicEntries(access, topic)
         self._start = self._at = start
         self._transactions = OpenTransactions()
         self._has_looked_back = False
@@ -46,7 +48,7 @@ class TransactionScan:
         """Read about SCAN_BYTES. Whether that was all."""
         read = 0
         for ledger, stretch in view.stretches(self._at, view.end):
-            if ledger.elsewhere is None:
+            if ledger.unreadable is None:
                 for rows in self._rows(stretch):
                     self._transactions.feed(stretch.ledger_id, rows)
                     read += rows.nbytes
@@ -65,11 +67,11 @@ class TransactionScan:
         self._has_looked_back = True
 
     def _rows(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
-        """Decoded rows. Trimmed entries have none: the batch that reads them says so."""
+        """Decoded rows. Entries that were trimmed or are unreadable have none: the batch that reads them says so."""
         try:
-            handle = self._open(stretch.ledger_id)
-            for ids, payloads in gathered(handle.read_unconfirmed(stretch.first_entry_id, stretch.last_entry_id)):
+            entries = self._entries.read(stretch.ledger_id, stretch.first_entry_id, stretch.last_entry_id)
+            for ids, payloads in gathered(entries):
                 for decoded in decode_in_turns(ids, payloads):
                     yield decoded.rows
-        except (NoSuchLedgerError, NoSuchEntryError):
+        except (NoSuchLedgerError, NoSuchEntryError, UnreadableMessagesError):
             return

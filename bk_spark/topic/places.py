@@ -30,5 +30,5 @@ def windows_before(view: TopicView, position: Position, first: int, most: int) -
     size = first
     while end > bottom:
         begin = max(bottom, end - size)
-        yield [stretch for ledger, stretch in view.stretches(view.place(begin), view.place(end)) if ledger.elsewhere is None]
+        yield [stretch for ledger, stretch in view.stretches(view.place(begin), view.place(end)) if ledger.unreadable is None]
         end, size = begin, size * 2

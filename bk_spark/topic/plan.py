@@ -92,19 +92,19 @@ def offset_in(what: str, offset: str | Position, view: TopicView) -> Position:
     return offset
 
 
-def on_bookies(
+def readable(
     pairs: Sequence[tuple[TopicLedger, Stretch]], topic: str, *, skip_unreadable: bool
 ) -> Iterator[tuple[Stretch, ...]]:
-    """The stretches whose entries are on bookies, in runs without a gap. Raises UnreadableMessagesError for others."""
+    """The stretches whose entries can be read, in runs without a gap. Raises UnreadableMessagesError for others."""
     run: list[Stretch] = []
     for ledger, stretch in pairs:
-        if ledger.elsewhere is None:
+        if ledger.unreadable is None:
             run.append(stretch)
             continue
         if not skip_unreadable:
-            raise UnreadableMessagesError(topic, f"ledger {ledger.ledger_id}", ledger.elsewhere)
+            raise UnreadableMessagesError(topic, f"ledger {ledger.ledger_id}", ledger.unreadable)
         left_out = f"{stretch.entries} entries of ledger {ledger.ledger_id}"
-        logger.warning("%s of topic '%s' are left out: %s", left_out, topic, ledger.elsewhere)
+        logger.warning("%s of topic '%s' are left out: %s", left_out, topic, ledger.unreadable)
         if run:
             yield tuple(run)
         run = []

@@ -27,6 +27,7 @@ from bk_spark.pulsar.positions import Position
 from bk_spark.pulsar.selection import encrypted, of_chunks, without_markers, without_tombstones
 from bk_spark.pulsar.transactions import Fates, Transaction
 from bk_spark.topic.access import TopicAccess
+from bk_spark.topic.entries import TopicEntries
 from bk_spark.topic.gathering import gathered
 from bk_spark.topic.ledgers import TopicLedgers
 from bk_spark.topic.places import windows_before
@@ -78,7 +79,7 @@ class TopicReading:
     def __init__(self, access: TopicAccess, portion: TopicPortion, choice: MessageChoice) -> None:
         self._portion = portion
         self._choice = choice
-        self._open = access.open_ledger
+        self._entries = TopicEntries(access, portion.topic)
         self._ledgers = TopicLedgers(access)
         self._chunks = ChunkAssembler()
         self._fates = Fates()
@@ -118,12 +119,26 @@ class TopicReading:
     def _decoded(self, stretches: Iterable[Stretch], *, counts: bool) -> Iterator[pa.RecordBatch]:
         """``counts``: whether what cannot be read matters, because it is in the portion."""
         for one in stretches:
-            handle = self._open(one.ledger_id)
-            for ids, payloads in gathered(handle.read_unconfirmed(one.first_entry_id, one.last_entry_id)):
-                for decoded in decode_in_turns(ids, payloads):
-                    for unreadable in decoded.unreadable if counts else ():
-                        self.unreadable(one.ledger_id, unreadable.entry_id, unreadable.problem)
-                    yield decoded.rows
+            behind = one.first_entry_id
+            try:
+                for ids, payloads in gathered(self._entries.read(one.ledger_id, one.first_entry_id, one.last_entry_id)):
+                    for decoded in decode_in_turns(ids, payloads):
+                        for unreadable in decoded.unreadable if counts else ():
+                            self.unreadable(one.ledger_id, unreadable.entry_id, unreadable.problem)
+                        yield decoded.rows
+                    behind = int(ids[-1]) + 1
+            except UnreadableMessagesError as problem:  # of a copy: it has a problem, or of one message, and is not skipped
+                if not self._choice.skip_unreadable:
+                    raise
+                if counts:
+                    self._leave_out(one, behind, problem)
+
+    def _leave_out(self, stretch: Stretch, first: int, problem: UnreadableMessagesError) -> None:
+        """The entries of a copy from ``first`` on."""
+        entries = stretch.last_entry_id - first + 1
+        left_out = f"{entries} entries of {problem.place}"
+        logger.warning("%s of topic '%s' are left out: %s", left_out, self._portion.topic, problem.problem)
+        self.skipped += entries
 
     def _from_start(self, stretch: Stretch, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Without encrypted rows, and without messages before the first one to be read."""
@@ -211,7 +226,7 @@ class TopicReading:
         view = self._ledgers.view(self._portion.topic)
         until = view.end if self._portion.until is None else self._portion.until
         for ledger, stretch in view.reaching(until).stretches(behind, until):
-            if ledger.elsewhere is None:
+            if ledger.unreadable is None:
                 for batch in self._decoded([stretch], counts=False):
                     if batch.num_rows:
                         self._ahead_at = Position(stretch.ledger_id, batch.column("entry_id")[-1].as_py() + 1)

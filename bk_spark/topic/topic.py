@@ -12,13 +12,13 @@ from bk_spark.pulsar.positions import EARLIEST, LATEST, Offsets, Position
 from bk_spark.topic.access import TopicAccess
 from bk_spark.topic.columns import TopicColumns
 from bk_spark.topic.ledgers import TopicLedgers
-from bk_spark.topic.plan import ReadStart, TopicStarts, offset_in, on_bookies
+from bk_spark.topic.plan import ReadStart, TopicStarts, offset_in, readable
 from bk_spark.topic.reading import MessageChoice, TopicPortion, TopicReading
 from bk_spark.topic.view import TopicView
 
 
 class Topic:
-    """A topic of Apache Pulsar, read from the bookies. ``BookKeeper.open_topic`` makes it.
+    """A topic of Apache Pulsar, read from the bookies and from the copies of its offloader. ``BookKeeper.open_topic`` makes it.
 
     Nothing is ever changed in Pulsar or its ledgers, and no writer is disturbed. An open ledger is read as far as its bookies
     know it to be confirmed: the last entry of an idle topic becomes visible with the next one.
@@ -94,7 +94,7 @@ def portions_between(
     """
     begin = there(view, begin, choice)
     pairs = list(view.stretches(begin, end))
-    for run in on_bookies(pairs, view.topic, skip_unreadable=choice.skip_unreadable):
+    for run in readable(pairs, view.topic, skip_unreadable=choice.skip_unreadable):
         is_first = (run[0].ledger_id, run[0].first_entry_id) == (begin.ledger_id, begin.entry_id)
         yield TopicPortion(topic, run, max(begin.batch_index, 0) if is_first else 0, until=view.end)
 

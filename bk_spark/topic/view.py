@@ -30,8 +30,8 @@ class TopicLedger:
     length: int
     """Payload bytes up to there, or about as many."""
     is_closed: bool
-    elsewhere: str | None = None
-    """Why its entries are not on bookies; None if they are."""
+    unreadable: str | None = None
+    """Why its entries cannot be read here, though they exist; None if they can."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,15 @@ from tests.interop.stock_spark import StockSpark
 ROOT = "apache"
 
 
+@pytest.fixture(scope="session", autouse=True)
+def keys() -> Iterator[None]:
+    """Of object stores, for Arrow and for Pulsar's offloader. Spark's workers have the environment that Spark began with."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "ACCESS_KEY_ID", "ACCESS_KEY_SECRET"):
+            patch.setenv(name, "test")
+        yield
+
+
 @pytest.fixture(scope="session")
 def zookeeper() -> Iterator[LocalCluster]:
     with LocalCluster(bookies=0) as cluster:

@@ -18,10 +18,11 @@ from bk_spark.datasource.read.shares import in_turn, share_out
 from bk_spark.datasource.topics.reading import TopicsRead
 from bk_spark.entries.batch import numbers
 from bk_spark.entries.digest import payload_sizes
-from bk_spark.errors import NoSuchEntryError, NoSuchLedgerError
+from bk_spark.errors import NoSuchEntryError, NoSuchLedgerError, UnreadableMessagesError
 from bk_spark.pulsar.messages import decode_in_turns
 from bk_spark.pulsar.names import TopicName
 from bk_spark.pulsar.positions import Position
+from bk_spark.topic.entries import TopicEntries
 from bk_spark.topic.gathering import gathered
 from bk_spark.topic.ledgers import TopicLedgers
 from bk_spark.topic.view import TopicView
@@ -69,16 +70,18 @@ class BatchLimits:
     def _entries(
         self, view: TopicView, begin: Position, newest: Position, *, by_rows: bool
     ) -> Iterator[tuple[int, Ints, Ints, Ints]]:
-        """Ledger id, and the id, bytes and messages of some entries. Trimmed ledgers are passed over: the batch says so."""
+        """Ledger id, and the id, bytes and messages of some entries. What is trimmed or unreadable is passed over: the batch
+        says so."""
+        entries = TopicEntries(self._access, TopicName.parse(view.topic))
         for ledger, stretch in view.stretches(begin, newest):
-            if ledger.elsewhere is not None:
+            if ledger.unreadable is not None:
                 continue
             try:
-                handle = self._access.open_ledger(stretch.ledger_id)
-                for ids, payloads in gathered(handle.read_unconfirmed(stretch.first_entry_id, stretch.last_entry_id)):
+                found = entries.read(stretch.ledger_id, stretch.first_entry_id, stretch.last_entry_id)
+                for ids, payloads in gathered(found):
                     rows = _messages(ids, payloads) if by_rows else np.zeros(len(ids), np.int64)
                     yield stretch.ledger_id, ids, np.concatenate([payload_sizes(one) for one in payloads.chunks]), rows
-            except (NoSuchLedgerError, NoSuchEntryError):
+            except (NoSuchLedgerError, NoSuchEntryError, UnreadableMessagesError):
                 continue
 
 

@@ -93,7 +93,7 @@ class TopicsRead:
 def access_of(options: SourceOptions) -> TopicAccess:
     """What this process may do with the topics."""
     bookkeeper = connect(options.metadata, options.client)
-    return bookkeeper.topic_access(options.pulsar_metadata, options.password)
+    return bookkeeper.topic_access(options.pulsar_metadata, options.password, options.offload_endpoint)
 
 
 def named_topics(options: SourceOptions, store: TopicStore) -> list[TopicName]:

@@ -122,7 +122,9 @@ class TopicsTail:
         for topic, view, is_transactional in zip(topics, views, transactional, strict=True):
             ends[str(topic)] = view.end
             if is_transactional:
-                scan = self._scans.setdefault(topic, TransactionScan(self._access, self._given.get(str(topic), view.first)))
+                scan = self._scans.setdefault(
+                    topic, TransactionScan(self._access, topic, self._given.get(str(topic), view.first))
+                )
                 ends[str(topic)] = scan.readable(view)
         return ends
 

@@ -8,6 +8,8 @@ import pytest
 
 from bk_spark.errors import NoSuchTopicError, UnreadableMessagesError
 from tests.cluster.datasource.option_cases import CASES, World, case
+from tests.cluster.lake.object_store import ObjectStore
+from tests.cluster.topic.offloader import Offloader
 from tests.cluster.topic.written_topics import WrittenTopic
 from tests.unit.pulsar.entries import single
 
@@ -49,6 +51,16 @@ def _(world: World) -> None:
     assert values(world, topic=topic, pulsarMetadata=f"zk://{host}{root}") == [b"0", b"1", None]
     with pytest.raises(NoSuchTopicError):
         values(world, topic=topic)
+
+
+@case("offloadEndpoint")
+def _(world: World) -> None:
+    topic = written(world)
+    with pytest.MonkeyPatch.context() as patch, ObjectStore().running() as store:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            patch.setenv(name, "test")
+        Offloader(world.bookkeeper, store).offload(topic, 0, endpoint="http://127.0.0.1:9")
+        assert values(world, topic=topic, offloadEndpoint=store.endpoint) == [b"0", b"1", None]
 
 
 @case("schema")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -222,15 +223,15 @@ def test_a_damaged_entry_is_named_or_left_out(bookkeeper: BookKeeper, topic: Wri
     assert values(bookkeeper, topic, unreadable="skip") == [b"a", b"b"]
 
 
-def test_offloaded_ledgers_are_named_or_left_out(
+def test_offloaded_ledgers_that_are_not_understood_are_named_or_left_out(
     bookkeeper: BookKeeper, topic: WrittenTopic, caplog: pytest.LogCaptureFixture
 ) -> None:
     topic.write([numbered(2), numbered(2, 4), numbered(4, 6)])
-    topic.offload(1)
-    with pytest.raises(UnreadableMessagesError, match=f"ledger {topic.ledger_ids[1]} of topic .* offloaded them to 'aws-s3'"):
+    topic.note_copy(1, "filesystem", UUID(int=5), {})
+    with pytest.raises(UnreadableMessagesError, match=f"ledger {topic.ledger_ids[1]} of topic .* offloaded it to 'filesystem'"):
         values(bookkeeper, topic)
     assert values(bookkeeper, topic, unreadable="skip") == [b"0", b"1", b"4", b"5"]
-    assert f"2 entries of ledger {topic.ledger_ids[1]} of topic '{topic}' are left out: Pulsar offloaded them" in caplog.text
+    assert f"2 entries of ledger {topic.ledger_ids[1]} of topic '{topic}' are left out: Pulsar offloaded it" in caplog.text
     assert values(bookkeeper, topic, f"{topic.ledger_ids[2]}:0") == [b"4", b"5"]
 
 

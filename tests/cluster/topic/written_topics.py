@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Sequence
 from contextlib import suppress
+from uuid import UUID
 
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.client.ledger.write_handle import WriteHandle
@@ -80,11 +82,14 @@ class WrittenTopic:
         for ledger_id in gone:
             self._bookkeeper.delete_ledger(ledger_id, of_application="pulsar")
 
-    def offload(self, index: int, driver: str = "aws-s3") -> None:
-        """Say that a ledger is in an object store and not on the bookies any more."""
+    def note_copy(self, index: int, driver: str, uid: UUID, noted: dict[str, str], *, deleted: bool = True) -> None:
+        """Say that a ledger is copied to an object store, and whether it is deleted on the bookies."""
         context = self.info.ledgerInfo[index].offloadContext
-        context.complete = context.bookkeeperDeleted = True
+        context.uidMsb, context.uidLsb = struct.unpack(">qq", uid.bytes)
+        context.complete, context.bookkeeperDeleted = True, deleted
         context.driverMetadata.name = driver
+        del context.driverMetadata.properties[:]
+        context.driverMetadata.properties.extend(KeyValue(key=key, value=value) for key, value in noted.items())
         self.publish()
 
     def delete(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 
 import fastavro
@@ -18,6 +19,15 @@ from bk_spark.pulsar.chunks import ChunkAssembler
 from bk_spark.pulsar.compression import DamagedPayloadError, decompress
 from bk_spark.pulsar.messages import decode
 from bk_spark.pulsar.names import TopicName
+from bk_spark.pulsar.offloaded import (
+    HEAD_BYTES,
+    Block,
+    DamagedCopyError,
+    check_head,
+    entry_problem,
+    parse_entries,
+    parse_index,
+)
 from bk_spark.pulsar.positions import Offsets, Position, TopicOffset
 from bk_spark.pulsar.protobuf_columns import PADDING, parse
 from bk_spark.pulsar.schemas import TopicSchema, topic_schema
@@ -26,6 +36,7 @@ from bk_spark.pulsar.single_messages import Batches
 from bk_spark.pulsar.transactions import Fates, OpenTransactions
 from bk_spark.pulsar.values.typed_values import ValueReader
 from tests.soak.fuzz.engine import Target
+from tests.unit.pulsar.copies import written_copy
 from tests.unit.pulsar.entries import (
     LZ4,
     NONE,
@@ -48,6 +59,7 @@ _MESSAGES = [
     Message(b"", fields={"null_value": True, "ordering_key": b"o"}),
     Message(b"x", fields={"compacted_out": True}),
 ]
+_COPY = written_copy([single(b"v" * 40), b"", batch(_MESSAGES)])
 _DEFINITION = json.dumps(
     {
         "type": "record",
@@ -72,6 +84,8 @@ def targets() -> list[Target]:
         Target("topics: protobuf in step", lambda: [metadata({"a": "b"}, uuid="u").SerializeToString()], _parse),
         *(_compression(name, number) for name, number in (("LZ4", LZ4), ("ZLIB", ZLIB), ("ZSTD", ZSTD), ("SNAPPY", SNAPPY))),
         Target("topics: list of ledgers", _managed_ledgers, lambda data: stored.managed_ledger("persistent://t/n/x", data)),
+        Target("topics: index of a copy", lambda: [_COPY.index], parse_index, refusals=(DamagedCopyError,)),
+        Target("topics: block of a copy", lambda: [_COPY.data], _block_of_copy, refusals=(DamagedCopyError,)),
         Target("topics: subscription", _cursors, stored.cursor),
         Target("topics: position of a subscription", _cursor_entries, stored.cursor_entry),
         Target("topics: number of partitions", lambda: [b'{"partitions": 3}'], stored.partitions),
@@ -175,6 +189,24 @@ def _compression(name: str, number: int) -> Target:
         return found
 
     return Target(f"topics: {name}", lambda: seeds, run, refusals=(DamagedPayloadError,))
+
+
+# --- copies in object stores
+
+
+def _block_of_copy(data: bytes) -> object:
+    """The entries of a block as long as it is, read all at once and in pieces."""
+    index = replace(parse_index(_COPY.index), data_bytes=len(data))
+    block = Block(0, index.last_entry_id, 0, len(data))
+    check_head(data[:HEAD_BYTES].ljust(HEAD_BYTES, b"\0"), index, block)
+    at, entry_id, found, size = index.head_bytes, 0, [], 7
+    while entry_id <= block.last_entry_id and at + size <= len(data):
+        part = parse_entries(data[at : at + size], at, entry_id, block)
+        found += [entry_problem(data[at + begin : at + end]) for begin, end in part.places]
+        at, entry_id, size = at + part.used, part.behind, max(7, part.wanted)
+    whole = parse_entries(data[index.head_bytes :], index.head_bytes, 0, block)
+    assert len(found) <= len(whole.places)
+    return whole
 
 
 # --- the metadata store

@@ -8,6 +8,7 @@ import struct
 import zlib
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -19,7 +20,7 @@ from bk_spark.proto import pulsar_pb2
 from bk_spark.pulsar import stored
 from bk_spark.pulsar.positions import Position
 from bk_spark.pulsar.schemas import TYPES, TopicSchema
-from bk_spark.pulsar.stored import ManagedLedger, SchemaLocator, SchemaVersion, StoredCursor, StoredLedger
+from bk_spark.pulsar.stored import ManagedLedger, OffloadedCopy, SchemaLocator, SchemaVersion, StoredCursor, StoredLedger
 
 TOPIC = "persistent://public/default/orders"
 LEDGERS = pulsar_pb2.ManagedLedgerInfo(
@@ -58,23 +59,35 @@ def test_a_topic_that_was_just_made_has_no_ledgers() -> None:
     assert stored.managed_ledger(TOPIC, b"") == ManagedLedger(())
 
 
+S3 = {
+    "name": "aws-s3",
+    "properties": [{"key": key, "value": key[0]} for key in ("bucket", "region", "endpoint of nobody")]
+    + [{"key": "serviceEndpoint", "value": "e"}],
+}
+UID = {"uidMsb": -2, "uidLsb": 3}
+
+
 @pytest.mark.parametrize(
-    ("fields", "offloaded", "is_on_bookies"),
+    ("fields", "copy", "is_on_bookies"),
     [
         ({}, None, True),
-        ({"complete": False, "driverMetadata": {"name": "aws-s3"}}, None, True),
-        ({"complete": True, "driverMetadata": {"name": "aws-s3"}}, "aws-s3", True),
-        ({"complete": True, "bookkeeperDeleted": True, "driverMetadata": {"name": "aws-s3"}}, "aws-s3", False),
-        ({"complete": True, "bookkeeperDeleted": True}, "unnamed", False),
+        ({"complete": False, "driverMetadata": S3}, None, True),
+        ({"complete": True, "driverMetadata": S3}, OffloadedCopy("aws-s3", None, "b", "r", "e"), True),
+        (
+            {"complete": True, "bookkeeperDeleted": True, **UID},
+            OffloadedCopy("unnamed", UUID(int=(2**64 - 2) << 64 | 3)),
+            False,
+        ),
+        ({"complete": True, "offloadSegment": [{}], **UID}, OffloadedCopy("unnamed", None), True),
     ],
 )
 def test_an_offloaded_ledger_is_on_bookies_until_pulsar_deleted_it_there(
-    fields: dict[str, Any], offloaded: str | None, is_on_bookies: bool
+    fields: dict[str, Any], copy: OffloadedCopy | None, is_on_bookies: bool
 ) -> None:
     info = pulsar_pb2.ManagedLedgerInfo()
     info.ledgerInfo.add(ledgerId=5).offloadContext.CopyFrom(pulsar_pb2.OffloadContext(**fields))
     [ledger] = stored.managed_ledger(TOPIC, info.SerializeToString()).ledgers
-    assert (ledger.offloaded, ledger.is_on_bookies) == (offloaded, is_on_bookies)
+    assert (ledger.copy, ledger.is_on_bookies) == (copy, is_on_bookies)
 
 
 @pytest.mark.parametrize("kind", PACKED)
