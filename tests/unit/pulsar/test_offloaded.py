@@ -119,6 +119,7 @@ LISTED = len(COPY.index) - 40
         (lambda index: index[:31], "31 bytes are less than the 32"),
         (lambda index: index[:-1], "do not hold 2 blocks"),
         (lambda index: index + b"\0", "do not hold 2 blocks"),
+        (lambda index: replaced(index, 4, ">i", len(index) - 1), "do not hold 2 blocks"),
         (lambda index: b"\0" + index[1:], "begins with 0x0047de47, not 0xde47de47"),
         (lambda index: replaced(index, 0, ">I", 0x3D1FB0BC), "streaming offload"),
         (lambda index: replaced(index, 16, ">q", 27), "head of 27 bytes"),

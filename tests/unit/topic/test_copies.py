@@ -163,6 +163,17 @@ def test_an_index_too_large_to_be_one_is_not_read(tmp_path: Path, monkeypatch: p
         files.opened()
 
 
+def test_a_block_without_its_head_is_not_read(tmp_path: Path) -> None:
+    entries = [single(b"a" * 1000) for _ in range(9)]
+    files, copy = files_of(tmp_path, entries, 5000)
+    begin = copy.blocks[1][2]
+    files.put(replace(copy, data=copy.data[:begin] + b"\0" + copy.data[begin + 1 :]))
+    ledger = files.opened()
+    assert entries_in(ledger, 0, copy.blocks[1][0] - 1) == list(enumerate(entries))[: copy.blocks[1][0]]
+    with pytest.raises(DamagedCopyError, match=f"the block at byte {begin} begins with magic"):
+        entries_in(ledger, 0, 8)
+
+
 def test_a_file_that_shrinks_under_a_reader_is_damage(tmp_path: Path) -> None:
     files, copy = files_of(tmp_path, [single(b"a" * 1000)] * 50, 5000)
     ledger = files.opened()

@@ -129,15 +129,17 @@ def test_a_ledger_without_a_complete_copy_is_gone_where_bookies_do_not_have_it(p
         read(place.entries())
 
 
-def test_a_copy_that_is_gone_with_its_ledger_was_trimmed(place: Place) -> None:
+def test_a_copy_that_is_gone_with_its_ledger_was_trimmed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bk_spark.topic.entries.MAX_OPEN_COPIES", 1)
     place.bookies.until = None
     entries = place.entries()
-    assert read(entries, 0, 0) == ENTRIES[:1]
+    for ledger_id in (5, 6):
+        assert read(entries, 0, 0, ledger_id) == ENTRIES[:1]
     place.values.clear()
     for one in place.folder.iterdir():
         one.unlink()
     with pytest.raises(NoSuchLedgerError):
-        read(place.entries())
+        read(entries)
 
 
 def test_a_copy_that_is_gone_while_pulsar_lists_it_is_named_with_the_way_out(place: Place) -> None:
