@@ -8,7 +8,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,7 @@ from bk_spark.config import MIB
 from bk_spark.errors import CorruptionError
 from bk_spark.files.file_store import FileStore
 from bk_spark.lake.digest import LedgerDigest, runs
+from bk_spark.lake.encodings import Encodings
 from bk_spark.lake.ports import Rewrite
 from bk_spark.lake.row_source import RowSource
 from bk_spark.log.stored.tier_columns import ENTRY, LEDGER, ROW
@@ -153,7 +154,8 @@ class _FileWriter:
     def __init__(self, sink: pa.NativeFile, columns: pa.Schema) -> None:
         self._columns = columns
         self._sink = sink
-        self._writer = pq.ParquetWriter(sink, columns, compression="zstd", write_page_index=True)
+        self._writer: pq.ParquetWriter | None = None
+        """From the first rows on, which say how columns are best encoded."""
         self._waiting: list[pa.RecordBatch] = []
         self._nbytes = self._rows = 0
 
@@ -163,7 +165,7 @@ class _FileWriter:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self._flush()
-        self._writer.close()
+            self._opened(self._columns.empty_table()).close()
 
     @property
     def written(self) -> int:
@@ -179,8 +181,15 @@ class _FileWriter:
 
     def _flush(self) -> None:
         if self._rows:
-            self._writer.write_table(pa.Table.from_batches(self._waiting), row_group_size=self._rows)
+            rows = pa.Table.from_batches(self._waiting)
+            self._opened(rows).write_table(rows, row_group_size=self._rows)
         self._waiting, self._nbytes, self._rows = [], 0, 0
+
+    def _opened(self, rows: pa.Table) -> pq.ParquetWriter:
+        if self._writer is None:
+            encodings = asdict(Encodings.of(rows))
+            self._writer = pq.ParquetWriter(self._sink, self._columns, compression="zstd", write_page_index=True, **encodings)
+        return self._writer
 
 
 class _ReadBack:

@@ -310,7 +310,7 @@ def test_the_files_of_the_attempt_that_the_table_names_stay_though_a_newer_one_w
         with stopped, pytest.raises(StorageError):
             tierer_of(machine).run(len)  # the table has its attempt, and the log does not know
         another = tierer_of(machine)
-        stand = another._read()
+        stand = another._stored.read()
         assert stand.step is not None
         with pytest.raises(AgainError):
             another._write(_Work(stand, stand.step, another._present(stand)))
