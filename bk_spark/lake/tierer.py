@@ -8,7 +8,7 @@ Ref: DESIGN.md, "Lake".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -17,7 +17,6 @@ from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError, Metad
 from bk_spark.lake.counts import count_files, count_release, count_step
 from bk_spark.lake.plan import Due, FilePlan, boundary_after, change_to, in_table, merged, of_ledgers, plan_step
 from bk_spark.lake.ports import TableChange, TableState, TierFiles, TierTable, folder_of
-from bk_spark.lake.rewritten import located
 from bk_spark.lake.stored_tier import AgainError, Sections, Stand, StoredTier
 from bk_spark.log.log_store import LogStore
 from bk_spark.log.stored.paths import BUCKET
@@ -339,7 +338,7 @@ class Tierer:
     def _located(self, lost: Sequence[DataFile], expected: dict[int, LedgerContent], state: TableState) -> tuple[DataFile, ...]:
         """Where the rows of files that are gone from the table are now. Raises CorruptionError unless all are there."""
         wanted = {ledger: expected[ledger] for one in lost for ledger in one.ledgers}
-        return located(self._name, wanted, state, self._files)
+        return _located(self._name, wanted, state, self._files)
 
     def _prove(self, files: Iterable[DataFile], expected: dict[int, LedgerContent]) -> None:
         """Each ledger that the files name is in them as expected. Raises CorruptionError."""
@@ -408,3 +407,23 @@ def _as_many_as_fit(changes: Sequence[SetValue]) -> Sequence[SetValue]:
     had rewritten them, and notes where the rows are, one section after the other. Until then the old files are there: a tag
     keeps them."""
     return changes if sum(len(one.value) for one in changes) <= MOST_BYTES else ()
+
+
+def _located(log: str, wanted: Mapping[int, LedgerContent], state: TableState, files: TierFiles) -> tuple[DataFile, ...]:
+    """The files of the table that have the rows of these ledgers, all of them and no others. One without rows is in none.
+
+    Raises CorruptionError that names a ledger whose rows are not there as they were.
+    """
+    ids = tuple(ledger_id for ledger_id, expected in wanted.items() if expected.rows)
+    candidates = [DataFile(one.path, one.size, ids) for one in state.files if one.has_log_rows]
+    holding = []
+    for one in candidates:
+        held = tuple(ledger_id for ledger_id, content in files.read_back([one]).items() if content.rows)
+        if held:
+            holding.append(DataFile(one.path, one.size, held))
+    found = files.read_back(holding)
+    for ledger_id in ids:
+        if found.get(ledger_id) != wanted[ledger_id]:
+            problem = f"somebody changed its rows: {found.get(ledger_id, 'none')} in place of {wanted[ledger_id]}"
+            raise CorruptionError(f"ledger {ledger_id} in the table of log '{log}'", problem)
+    return tuple(holding)

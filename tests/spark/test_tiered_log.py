@@ -36,6 +36,13 @@ def test_a_batch_reads_both_places_in_the_logs_order(logs: Logs, tiered: str) ->
     assert logs.read(tiered).selectExpr("name").where("id = 1500").collect() == [("1500",)]
 
 
+def test_ledgers_larger_than_a_partition_are_cut_in_both_places(logs: Logs, tiered: str) -> None:
+    """Their fragments are known of bookies alone."""
+    frame = logs.read(tiered, maxBytesPerPartition=500)
+    assert frame.rdd.getNumPartitions() > 4
+    assert ids(frame.collect()) == list(range(4000))
+
+
 def test_rows_tell_the_same_places_and_versions_as_before(logs: Logs, tiered: str) -> None:
     frame = logs.read(tiered, includeMetadata=True)
     counted = frame.groupBy("_version").count().sort("_version").collect()

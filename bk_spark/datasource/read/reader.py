@@ -101,7 +101,7 @@ def portions_of(bookkeeper: BookKeeper, reading: Reading, log: LoadedLog) -> lis
         return _portions_between(reading, log)
     snapshot = bookkeeper.logs.reader.snapshot(log.name, log.version)
     stretches = list(_listed(bookkeeper, reading, log, snapshot))
-    stretches = cut_large(stretches, options.max_bytes_per_partition, bookkeeper.ledger_metadata_many)
+    stretches = cut_large(stretches, options.max_bytes_per_partition, bookkeeper.existing_ledgers)
     portions = plan(stretches, options.max_bytes_per_partition, options.min_partitions)
     sources = _sources(bookkeeper, reading, log, snapshot, [stretch for portion in portions for stretch in portion])
     return [LogPortion(log.uid, portion, sources.only(portion)) for portion in portions]

@@ -13,7 +13,7 @@ from bk_spark.config import MIB
 from bk_spark.log.tier.row_order import by_ledger
 
 MOST_BYTES = 64 * MIB
-"""Of a row group that is kept. Ours have 16 MiB, or a large entry; each thread that reads keeps one."""
+"""Of a row group that is kept. Ours have 4 MiB, or a large entry; each thread that reads keeps one."""
 
 
 @dataclass(slots=True)
