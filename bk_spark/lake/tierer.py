@@ -8,6 +8,7 @@ Ref: DESIGN.md, "Lake".
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -45,6 +46,9 @@ NO_STEP_UNDER_WAY = b""
 
 GIVEN_UP = "given-up"
 """In the place of an attempt's name: the step changed nothing."""
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +144,14 @@ class Tierer:
         return True
 
     def _restoring(self, stand: Stand, present: Sections) -> TierStep | None:
-        """A step that changes no ledger, where the table is not what the last step made of it."""
+        """A step that changes no ledger, where the table is not what the last step made of it: set back, or with more rows."""
         state, mark = self._look(stand.mark), stand.mark
         if state.step == mark.last:
             self._adopt(stand, present, state)
-            return None
+            foreign = _foreign(state, in_table(mark, present.sections, present.first))
+            if foreign is None:
+                return None
+            logger.warning("table of log '%s': file %s has rows of it that it did not write: they go", self._name, foreign)
         if self._stored.read().mark != mark:
             raise AgainError("another tierer went on")
         self._check_not_ahead(mark, state)
@@ -392,6 +399,14 @@ class Tierer:
 def _cleared(head: Head, number: int) -> Head:
     assert head.tier is not None
     return replace(head, tier=replace(head.tier, cleared=max(head.tier.cleared, number)))
+
+
+def _foreign(state: TableState, own: Sequence[DataFile]) -> str | None:
+    """A file that is known to have nothing but rows of the log, and is not one of its own."""
+    paths = {one.path for one in own}
+    return next(
+        (one.path for one in state.files if one.has_log_rows and not one.has_other_rows and one.path not in paths), None
+    )
 
 
 def _noted(step: TierStep, attempt: StepAttempt) -> TierStep:

@@ -466,3 +466,17 @@ def test_the_table_of_a_log_without_a_tier_cannot_be_dropped_and_the_log_stays(t
     with pytest.raises(ConfigError, match="set one first"):
         tiered.log.delete(drop_table=True)
     assert tiered.log.read_rows().read_all().num_rows == 500
+
+
+def test_rows_that_others_add_under_a_ledgers_id_are_told_and_leave_the_table(
+    tiered: TieredLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = filled(tiered)
+    moved(tiered)
+    table = tiered.table()
+    table.append(table.scan(limit=3).to_arrow())
+    assert tiered.in_table().num_rows == 1503
+    tiered.run()
+    assert "has rows of it that it did not write: they go" in caplog.text
+    assert tiered.in_table().to_pylist() == before.to_pylist()
+    assert tiered.log.read_rows().read_all().equals(before)
