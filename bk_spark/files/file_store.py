@@ -125,7 +125,9 @@ class FileStore:
         authority = path.partition("/")[0]
         uri = f"{scheme}://{authority}{_RETRIES_OF_GOOGLE}" if scheme in ("gs", "gcs") else address
         system = self._known(f"{scheme}://{authority}", lambda: fs.FileSystem.from_uri(uri)[0])
-        return system, (f"{authority.partition('@')[0]}/{path.partition('/')[2]}")
+        # gs://anonymous@bucket/…, and abfs://container@account/…
+        bucket = authority.rpartition("@")[2] if scheme.startswith("g") else authority.partition("@")[0]
+        return system, f"{bucket}/{path.partition('/')[2]}"
 
     def _known(self, which: str, made: Callable[[], fs.FileSystem]) -> fs.FileSystem:
         if which not in self._systems:

@@ -6,14 +6,14 @@ Ref: DESIGN.md, "Lake".
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bk_spark.errors import ConfigError, CorruptionError, NoSuchLogError, State
 from bk_spark.log.stored.names import LogNames
 from bk_spark.log.stored.tier_mark import TierMark
 from bk_spark.log.stored.tier_records import DataFile, TieredLedger, TierSection
 from bk_spark.log.stored.tier_settings import Tier
-from bk_spark.log.stored.tree import READS_AT_ONCE, chunks
+from bk_spark.log.stored.tree import chunks
 from bk_spark.log.stored.values import CommittedLedger
 from bk_spark.metadata.store import MetadataStore, Versioned
 
@@ -30,6 +30,30 @@ _MOST_SETTINGS = 1000
 """Logs whose settings a client remembers: some hundred bytes each, and a small read to learn them again."""
 
 
+_SECTIONS_AT_ONCE = 100
+"""A record of MOST_LEDGERS ledgers has 50 KB: 5 MB in flight."""
+
+_MOST_INDEXED, _LOGS_INDEXED = 200_000, 20
+"""Ledgers of a log whose section a client remembers, some hundred bytes each; and logs."""
+
+
+@dataclass(slots=True)
+class _Index:
+    """Which section has a ledger: that never changes."""
+
+    beyond: int = 0
+    """The sections below are in it."""
+    numbers: dict[int, int] = field(default_factory=dict)
+    is_full: bool = False
+
+    def add(self, number: int, section: TierSection) -> None:
+        """The next section. It skips those alone that a vacuum has given up: nobody finds their ledgers any more."""
+        self.is_full |= len(self.numbers) + len(section.ledgers) > _MOST_INDEXED
+        if number >= self.beyond and not self.is_full:
+            self.numbers |= {one.ledger_id: number for one in section.ledgers}
+            self.beyond = number + 1
+
+
 def untiered(mark: TierMark | None, closed: Sequence[CommittedLedger]) -> Sequence[CommittedLedger]:
     """The ledgers of the newest version, in log order → those that no section, and no step under way, holds."""
     boundary = None if mark is None else mark.boundary
@@ -44,6 +68,8 @@ class TierPlaces:
         self._store = store
         self._names = names
         self._settings: dict[str, Tier] = {}
+        self._indexes: dict[str, _Index] = {}
+        """By the log's uid. Threads that extend one at once add the same."""
 
     def find(self, name: str, uid: str, ledger_ids: Collection[int]) -> dict[int, TieredPlace]:
         """Without ledgers that no section has; none for a log that was deleted. Sees every section from before the call.
@@ -81,19 +107,32 @@ class TierPlaces:
 
     def sections(self, name: str, uid: str, numbers: range) -> Iterator[TierSection]:
         """Those of them that no vacuum has given up. Raises CorruptionError where a record is missing; NoSuchLogError."""
-        for some in chunks(numbers, READS_AT_ONCE):
+        return (section for _, section in self._numbered(name, uid, numbers))
+
+    def _numbered(self, name: str, uid: str, numbers: Sequence[int]) -> Iterator[tuple[int, TierSection]]:
+        for some in chunks(numbers, _SECTIONS_AT_ONCE):
             values = self._store.get_many([self._names.paths(uid).tier_section(number) for number in some])
             for number, stored in zip(some, values, strict=True):
                 if stored is not None or not self._is_given_up(name, uid, number):
-                    yield self._decoded(name, uid, number, stored)
+                    yield number, self._decoded(name, uid, number, stored)
 
     def _is_given_up(self, name: str, uid: str, number: int) -> bool:
         mark = self._names.fresh_head(name, uid).tier
         return mark is not None and number < mark.oldest
 
+    def _index_of(self, uid: str) -> _Index:
+        if uid not in self._indexes and len(self._indexes) >= _LOGS_INDEXED:
+            self._indexes.clear()
+        return self._indexes.setdefault(uid, _Index())
+
     def _find(self, name: str, uid: str, ledger_ids: Collection[int], sections: range) -> dict[int, TieredPlace]:
+        """Reads the sections that are known to have the ledgers, and those of which nothing is known yet."""
+        index = self._index_of(uid)
+        known = {index.numbers.get(ledger_id, -1) for ledger_id in ledger_ids}
+        unknown = range(max(index.beyond, sections.start), sections.stop)
         found: dict[int, TieredPlace] = {}
-        for section in self.sections(name, uid, sections):
+        for number, section in self._numbered(name, uid, [*sorted(known.intersection(sections)), *unknown]):
+            index.add(number, section)
             wanted = (one for one in section.ledgers if one.ledger_id in ledger_ids)
             found |= {one.ledger_id: TieredPlace(one, section.files_of(one.ledger_id)) for one in wanted}
         return found

@@ -16,3 +16,11 @@ def test_a_file_of_a_disk_is_found_in_whatever_form_an_engine_noted_it(tmp_path:
     assert store.size(address) == 4
     with store.open_input(address) as opened:
         assert opened.read() == b"rows"
+
+
+@pytest.mark.parametrize(
+    "address", ["gs://bucket/a/b", "gs://anonymous@bucket/a/b", "abfs://bucket@account/a/b", "s3://bucket/a/b"]
+)
+def test_who_asks_or_where_is_no_part_of_a_path_in_an_object_store(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
+    monkeypatch.setattr(FileStore, "_known", lambda self, which, made: None)
+    assert FileStore({})._at(address)[1] == "bucket/a/b"

@@ -57,4 +57,4 @@ def test_a_section_that_a_vacuum_gives_up_after_the_head_was_read_has_nothing_to
     assert set(places.released("orders", uid, before, {one.ledger_id for one in ledgers})) == {ledgers[1].ledger_id}
     scene.store.delete(scene.paths(uid).tier_section(1), ANY_VERSION)
     with pytest.raises(CorruptionError, match="section 1 of the tier of log 'orders' is damaged: it is missing"):
-        places.released("orders", uid, before, {1})
+        places.released("orders", uid, before, {ledgers[1].ledger_id})

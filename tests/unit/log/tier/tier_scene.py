@@ -52,8 +52,9 @@ class TierScene(Scene):
 
     def given_up(self, name: str, sections: int) -> None:
         """A vacuum gives up the first sections."""
-        self._set(name, replace(self._mark(name), oldest=sections), b"")
-        for number in range(sections):
+        before = self._mark(name)
+        self._set(name, replace(before, oldest=sections), b"")
+        for number in range(before.oldest, sections):
             self.store.delete(self.paths(self.logs.names.uid(name)).tier_section(number), ANY_VERSION)
 
     def _mark(self, name: str) -> TierMark:
