@@ -27,7 +27,7 @@ from bk_spark.log.stored.tier_columns import ENTRY, LEDGER, ROW
 from bk_spark.log.stored.tier_records import DataFile, LedgerContent
 from bk_spark.log.stored.values import CommittedLedger
 from bk_spark.log.tier.file_rows import IN_ORDER, TierFile
-from bk_spark.log.tier.row_order import order_of
+from bk_spark.log.tier.row_order import MOST_SORTED, of_entries, order_of, parts_of
 
 FILE_BYTES = 256 * MIB
 """Of payloads of several ledgers in one file: engines want 128 to 512 MiB."""
@@ -103,10 +103,11 @@ class FileTasks:
             reading.begin(file)
             for batch in self._batches(file):
                 reading.add(batch)
-        if reading.unordered:
+        for part in reading.unordered_parts():
             for file in files:
                 for batch in self._batches(file):
-                    reading.gather(batch)
+                    reading.gather(batch, part)
+            reading.sort(part)
         return reading.content()
 
     def _rewrite(self, rewrite: Rewrite, files: _NewFiles) -> None:
@@ -193,6 +194,10 @@ class _FileWriter:
         return self._writer
 
 
+_Part = dict[int, tuple[int, int]]
+"""Ledgers, and the first and last entry of what is sorted of each at a time."""
+
+
 class _ReadBack:
     """Digests of the ledgers of some files, as their rows come."""
 
@@ -200,8 +205,10 @@ class _ReadBack:
         self._digests: dict[int, LedgerDigest] = {}
         self._behind: dict[int, tuple[int, int]] = {}
         """The last place of each ledger so far."""
+        self._seen: dict[int, tuple[int, int]] = {}
+        """The last entry and the bytes of each ledger."""
         self._wanted: frozenset[int] = frozenset()
-        self.unordered: dict[int, list[pa.RecordBatch]] = {}
+        self._unordered: dict[int, list[pa.RecordBatch]] = {}
         """Ledgers whose rows others put in another order: they are taken together, and sorted."""
 
     def begin(self, file: DataFile) -> None:
@@ -211,33 +218,57 @@ class _ReadBack:
 
     def add(self, batch: pa.RecordBatch) -> None:
         for ledger_id, rows in self._of_ledgers(batch):
-            if ledger_id in self.unordered:
-                continue
             if rows.column(ENTRY).null_count or rows.column(ROW).null_count:
                 raise CorruptionError(
                     f"ledger {ledger_id} in a file of a tier", "it has rows without a place: somebody changed them"
                 )
             entries, numbers = rows.column(ENTRY).to_numpy(), rows.column(ROW).to_numpy()
             first, last = (int(entries[0]), int(numbers[0])), (int(entries[-1]), int(numbers[-1]))
+            last_entry, nbytes = self._seen.get(ledger_id, (0, 0))
+            self._seen[ledger_id] = max(last_entry, int(entries.max())), nbytes + rows.nbytes
+            if ledger_id in self._unordered:
+                continue
             if first <= self._behind.get(ledger_id, (-1, -1)) or not _is_ascending(entries, numbers):
-                self.unordered[ledger_id] = []
+                self._unordered[ledger_id], self._digests[ledger_id] = [], LedgerDigest()
                 continue
             self._behind[ledger_id] = last
             self._digests[ledger_id].add(_without_ledger(rows))
 
-    def gather(self, batch: pa.RecordBatch) -> None:
-        """For a second pass."""
+    def unordered_parts(self) -> Iterator[_Part]:
+        """What is to be gathered and sorted by one more pass each, in this order: ledgers, and the entries of them."""
+        small: _Part = {}
+        left = MOST_SORTED
+        for ledger_id in self._unordered:
+            last, nbytes = self._seen[ledger_id]
+            if nbytes > MOST_SORTED:
+                yield from ({ledger_id: entries} for entries in parts_of(0, last, nbytes))
+                continue
+            if nbytes > left:
+                yield small
+                small, left = {}, MOST_SORTED
+            small[ledger_id] = (0, last)
+            left -= nbytes
+        if small:
+            yield small
+
+    def gather(self, batch: pa.RecordBatch, part: _Part) -> None:
         for ledger_id, rows in self._of_ledgers(batch):
-            if ledger_id in self.unordered:
-                self.unordered[ledger_id].append(rows)
+            if ledger_id in part:
+                own = of_entries(rows, ledger_id, *part[ledger_id])
+                if own.num_rows:
+                    self._unordered[ledger_id].append(own)
+
+    def sort(self, part: _Part) -> None:
+        for ledger_id in part:
+            found, self._unordered[ledger_id] = self._unordered[ledger_id], []
+            if not found:
+                continue
+            rows = pa.concat_tables((pa.Table.from_batches([one]) for one in found), promote_options="permissive")
+            places = order_of(rows)
+            for batch in (rows if places is None else rows.take(pa.array(places))).to_batches():
+                self._digests[ledger_id].add(_without_ledger(batch))
 
     def content(self) -> dict[int, LedgerContent]:
-        for ledger_id, found in self.unordered.items():
-            rows = pa.concat_tables((pa.Table.from_batches([one]) for one in found), promote_options="permissive")
-            places, digest = order_of(rows), LedgerDigest()
-            for batch in (rows if places is None else rows.take(pa.array(places))).to_batches():
-                digest.add(_without_ledger(batch))
-            self._digests[ledger_id] = digest
         return {ledger_id: digest.content() for ledger_id, digest in self._digests.items()}
 
     def _of_ledgers(self, batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:

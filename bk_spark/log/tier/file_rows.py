@@ -63,6 +63,11 @@ class TierFile:
         """The row groups that may have rows of these entries, in the order of the file."""
         return [group for group in range(self.groups) if self._may_have(group, ledger_id, first, last)]
 
+    def row_bytes(self, groups: Sequence[int]) -> float:
+        """Of a row of these row groups, on average, before compression."""
+        found = [self._metadata.row_group(group) for group in groups]
+        return float(sum(one.total_byte_size for one in found) / max(1, sum(one.num_rows for one in found)))
+
     def entries_of(self, ledger_id: int) -> tuple[int, int] | None:
         """The first and the last entry that it has rows of, inclusive; None unless the ledger is alone in its row groups."""
         groups = [group for group in range(self.groups) if self._may_have(group, ledger_id, 0, MAX_ENTRY)]

@@ -8,7 +8,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from bk_spark.config import MIB
 from bk_spark.log.stored.tier_columns import ENTRY, LEDGER, ROW
+
+MOST_SORTED = 256 * MIB
+"""Of rows that are sorted in memory at a time. More are sorted in parts, for each of which the files are read once."""
+
+
+def parts_of(first: int, last: int, nbytes: int) -> Iterator[tuple[int, int]]:
+    """Entries ``first`` to ``last`` of so many bytes, in parts of MOST_SORTED at most, if all entries are equally large."""
+    count = -(-nbytes // MOST_SORTED)
+    step = max(1, -(-(last - first + 1) // max(1, count)))
+    return ((start, min(start + step - 1, last)) for start in range(first, last + 1, step))
 
 
 def of_entries(batch: pa.RecordBatch, ledger_id: int, first: int, last: int) -> pa.RecordBatch:

@@ -15,7 +15,7 @@ from bk_spark.errors import ConfigError, CorruptionError
 from bk_spark.log.stored.tier_columns import CONFIRMED, ENTRY, LENGTH, PAYLOAD, PLACE
 from bk_spark.log.stored.tier_places import TieredPlace
 from bk_spark.log.tier.asked_rows import AskedRows
-from bk_spark.log.tier.row_order import of_entries, order_of
+from bk_spark.log.tier.row_order import of_entries, order_of, parts_of
 from bk_spark.rows.gathering import as_one
 
 if TYPE_CHECKING:
@@ -136,6 +136,14 @@ class TieredHandle:
 
     def _sorted(self, files: list[TierFile], first: int, last: int, wanted: list[str]) -> Iterator[tuple[pa.RecordBatch, str]]:
         """Others wrote the files: their rows come in any order."""
+        row_bytes = max(file.row_bytes(file.groups_of(self.ledger_id, first, last)) for file in files)
+        asked = (min(last, self.last_add_confirmed) - first + 1) / (self.last_add_confirmed + 1)
+        for start, end in parts_of(first, last, int(self.place.ledger.listed.rows * asked * row_bytes)):
+            yield from self._sorted_part(files, start, end, wanted)
+
+    def _sorted_part(
+        self, files: list[TierFile], first: int, last: int, wanted: list[str]
+    ) -> Iterator[tuple[pa.RecordBatch, str]]:
         found = []
         for file in files:
             for batch in file.batches(file.groups_of(self.ledger_id, first, last), wanted):

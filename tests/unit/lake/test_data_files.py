@@ -23,7 +23,7 @@ from bk_spark.log.stored.tier_mark import StepName
 from bk_spark.log.stored.tier_places import TieredPlace
 from bk_spark.log.stored.tier_records import DataFile, TieredLedger, TierStep
 from bk_spark.log.stored.values import CommittedLedger
-from bk_spark.log.tier import file_rows, kept_group
+from bk_spark.log.tier import file_rows, kept_group, row_order
 from bk_spark.log.tier.asked_rows import AskedRows
 from bk_spark.log.tier.file_rows import TierFile
 from bk_spark.log.tier.tiered_handle import TieredHandle
@@ -232,3 +232,31 @@ def test_progress_tells_the_rows_and_bytes_of_the_step_and_then_of_the_files_tha
     told.clear()
     files.read_back([file])
     assert told == [("reading files back, bytes", file.size, file.size)]
+
+
+@pytest.mark.parametrize("most", [1, 150, 400, 10**9])
+def test_rows_in_another_order_are_proved_and_read_in_parts_that_fit_into_memory(
+    files: DataFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    content, [file] = files.write("1-x", step(*LEDGERS), ())
+    sorted_by_others = table_of(file).sort_by([("v", "descending"), ("_row", "descending")]).replace_schema_metadata(None)
+    parts = []
+    for number, (start, stop) in enumerate(((0, 11), (11, 24))):
+        path = f"{tmp_path}/others-{number}.parquet"
+        pq.write_table(sorted_by_others.slice(start, stop - start), path, row_group_size=5)
+        parts.append(DataFile(f"file://{path}", Path(path).stat().st_size, file.ledgers))
+    monkeypatch.setattr(row_order, "MOST_SORTED", most)
+    monkeypatch.setattr(file_tasks, "MOST_SORTED", most)
+    assert files.read_back(parts) == content
+    handle = TieredHandle("orders", TieredPlace(TieredLedger(LEDGERS[1], ""), tuple(parts)), FileStore({}))
+    asked = AskedRows(pa.schema([("v", pa.string())]))
+    whole = [value for batch in handle.rows(0, 3, asked) for value in batch["v"].to_pylist()]
+    assert whole == [value for entry in range(4) for value in (f"3 {entry}", None)]
+    assert [value for batch in handle.rows(1, 2, asked) for value in batch["v"].to_pylist()] == whole[2:6]
+
+
+def test_parts_follow_each_other_and_have_all_entries(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_order, "MOST_SORTED", 100)
+    assert list(row_order.parts_of(3, 12, 250)) == [(3, 6), (7, 10), (11, 12)]
+    assert list(row_order.parts_of(0, 2, 10**6)) == [(0, 0), (1, 1), (2, 2)]
+    assert list(row_order.parts_of(5, 9, 0)) == [(5, 9)]
