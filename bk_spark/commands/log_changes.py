@@ -55,6 +55,7 @@ TIER: dict[str, tuple[Callable[[str], object], str, str]] = {
     ),
     "table": (str, "NAME", "the table's namespace and name, such as shop.orders"),
     "catalog": (key_value, "KEY=VALUE", "a property of the table's catalog, as pyiceberg has it; may be given several times"),
+    "partition": (str, "HOW", "a partition of the table, such as days(at) or bucket(16, customer); may be given several times"),
     "tier_after_s": (count, "N", "tier serve tiers rows N seconds after their commit (at first 900)"),
     "tier_after_bytes": (
         or_none(size_bytes),
@@ -109,7 +110,7 @@ def add(group: Commands) -> None:
         set_.add_argument(_option(name), type=kind, default=argparse.SUPPRESS, metavar="N", help=text)
     for name, (parse, metavar, text) in TIER.items():
         option, dest = _tier_option(name), f"tier:{name}"
-        action = "append" if name == "catalog" else "store"
+        action = "append" if name in ("catalog", "partition") else "store"
         set_.add_argument(option, dest=dest, action=action, type=parse, default=argparse.SUPPRESS, metavar=metavar, help=text)
 
 

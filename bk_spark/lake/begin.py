@@ -54,3 +54,6 @@ def check_same_place(name: str, known: Tier, tier: Tier) -> None:
         if here != there:
             remedy = f"log '{name}' has its tier at {here}, and a tier cannot move: give that one"
             raise ConfigError(f"the {what} of a tier", there, remedy)
+    if known.partition != tier.partition:
+        remedy = f"the table of log '{name}' has {', '.join(known.partition) or 'none'}, and that cannot change: give the same"
+        raise ConfigError("the partitions of a tier", ", ".join(tier.partition) or "none", remedy)

@@ -15,6 +15,7 @@ from bk_spark.lake.ports import Rewrite, step_of
 from bk_spark.lake.row_source import RowSource
 from bk_spark.lake.step_progress import Copying, ReadingBack
 from bk_spark.log.stored.tier_records import DataFile, LedgerContent, TierStep
+from bk_spark.log.stored.tier_settings import PartitionField
 from bk_spark.log.stored.values import CommittedLedger
 from bk_spark.progress import Progress, no_progress
 
@@ -56,12 +57,14 @@ class DataFiles:
         source: RowSource,
         identified: Callable[[pa.Schema], pa.Schema],
         runner: TaskRunner,
+        partition: tuple[PartitionField, ...] = (),
     ) -> None:
         self._store = store
         self._folder = folder
         self._source = source
         self._identified = identified
         self._runner = runner
+        self._partition = partition
 
     def write(
         self, folder: str, step: TierStep, rewrites: Sequence[Rewrite]
@@ -70,7 +73,7 @@ class DataFiles:
         columns = self._identified(self._source.columns(step.schema_id)) if step.add else None
         work = [*((tuple(group), None) for group in groups(step.add)), *(((), rewrite) for rewrite in rewrites)]
         tasks = [
-            WriteTask(f"{self._folder}/{folder}/{number:05}", columns, step.schema_id, ledgers, rewrite)
+            WriteTask(f"{self._folder}/{folder}/{number:05}", columns, step.schema_id, ledgers, rewrite, self._partition)
             for number, (ledgers, rewrite) in enumerate(work)
         ]
         written = self._runner.write(tasks)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 
 import numpy as np
@@ -21,10 +21,12 @@ from bk_spark.errors import CorruptionError
 from bk_spark.files.file_store import FileStore
 from bk_spark.lake.digest import LedgerDigest, runs
 from bk_spark.lake.encodings import Encodings
+from bk_spark.lake.partitions import Key, split
 from bk_spark.lake.ports import Rewrite
 from bk_spark.lake.row_source import RowSource
 from bk_spark.log.stored.tier_columns import ENTRY, LEDGER, ROW
 from bk_spark.log.stored.tier_records import DataFile, LedgerContent
+from bk_spark.log.stored.tier_settings import PartitionField
 from bk_spark.log.stored.values import CommittedLedger
 from bk_spark.log.tier.file_rows import IN_ORDER, TierFile
 from bk_spark.log.tier.row_order import MOST_SORTED, of_entries, order_of, parts_of
@@ -36,6 +38,9 @@ GROUP_BYTES, GROUP_ROWS = 4 * MIB, 1 << 20
 """Of a row group, before compression: what a writer holds in memory, and the least that a reader reads. With four times as
 much, a day of a year's ten million rows costs four times the bytes, and whole reads are slower."""
 
+
+MOST_OPEN = 32
+"""Files of partitions at a time: each holds a row group in memory, and a part of an upload."""
 
 _ORDERED = {IN_ORDER: b"log"}
 """Metadata of a file."""
@@ -52,6 +57,8 @@ class WriteTask:
     schema_id: int | None
     ledgers: tuple[CommittedLedger, ...] = ()
     rewrite: Rewrite | None = None
+    partition: tuple[PartitionField, ...] = ()
+    """Each of the files has rows of one partition. Those of a file that is written anew are in one already."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,10 @@ class FileTasks:
         assert task.columns is not None, "who copies rows knows their columns"
         every = {one.ledger_id: told(one, self._source.rows(one, task.schema_id)) for one in task.ledgers}
         columns = task.columns.with_metadata(_ORDERED)
+        if task.partition:
+            with PartitionedWriter(files, columns, task.partition) as parts:
+                content = {ledger_id: _copied(rows, parts.of_ledger(ledger_id)) for ledger_id, rows in every.items()}
+            return Written(content, tuple(files.written))
         if task.ledgers[0].length > FILE_BYTES:
             content = {ledger_id: _copied_alone(ledger_id, rows, columns, files) for ledger_id, rows in every.items()}
         else:
@@ -136,12 +147,14 @@ class _NewFiles:
     def __init__(self, store: FileStore, path: str) -> None:
         self._store = store
         self._path = path
+        self._count = 0
         self.written: list[DataFile] = []
 
     @contextmanager
-    def created(self, columns: pa.Schema, ledgers: Sequence[int]) -> Iterator[_FileWriter]:
-        """Another file, for rows of these ledgers."""
-        path = f"{self._path}-{len(self.written):05}.parquet"
+    def created(self, columns: pa.Schema, ledgers: Iterable[int]) -> Iterator[_FileWriter]:
+        """Another file, for rows of these ledgers: of those that are named once it is whole."""
+        self._count += 1
+        path = f"{self._path}-{self._count - 1:05}.parquet"
         with self._store.created(path) as sink, _FileWriter(sink, columns) as writer:
             yield writer
         size = self._store.size(path)
@@ -278,7 +291,74 @@ class _ReadBack:
                 yield ledger_id, batch.slice(start, stop - start)
 
 
-def _copied(every: Iterator[pa.RecordBatch], out: _FileWriter) -> LedgerContent:
+class PartitionedWriter:
+    """Files of one partition each, for rows of any. Of more than MOST_OPEN the one that rests longest is closed."""
+
+    def __init__(self, files: _NewFiles, columns: pa.Schema, partition: Sequence[PartitionField]) -> None:
+        self._files = files
+        self._columns = columns
+        self._partition = partition
+        self._open: dict[Key, tuple[_FileWriter, ExitStack, dict[int, None]]] = {}
+        self._ledgers: dict[int, None] = {}
+        """Those that no file names yet."""
+
+    def __enter__(self) -> PartitionedWriter:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is None and not self._files.written and not self._open:
+            self._opened((None,) * len(self._partition))
+        while self._open:
+            self._close(next(iter(self._open)), is_whole=kind is None)
+
+    def of_ledger(self, ledger_id: int) -> LedgerSink:
+        """Takes the rows of one ledger. It is named by a file also if it has none."""
+        self._ledgers[ledger_id] = None
+        return LedgerSink(self, ledger_id)
+
+    def add(self, ledger_id: int, rows: pa.RecordBatch) -> None:
+        for key, some in split(rows, self._partition):
+            writer, _, ledgers = self._opened(key)
+            ledgers[ledger_id] = None
+            writer.add(some)
+            if writer.written >= FILE_BYTES:
+                self._close(key, is_whole=True)
+
+    def _opened(self, key: Key) -> tuple[_FileWriter, ExitStack, dict[int, None]]:
+        found = self._open.pop(key, None)
+        if found is None:
+            if len(self._open) >= MOST_OPEN:
+                self._close(next(iter(self._open)), is_whole=True)
+            ledgers, stack = self._ledgers, ExitStack()
+            self._ledgers = {}
+            found = stack.enter_context(self._files.created(self._columns, ledgers)), stack, ledgers
+        self._open[key] = found  # behind all others
+        return found
+
+    def _close(self, key: Key, *, is_whole: bool) -> None:
+        _, stack, ledgers = self._open.pop(key)
+        if self._ledgers:
+            ledgers |= self._ledgers
+            self._ledgers = {}
+        if is_whole:
+            stack.close()
+            return
+        with suppress(Exception):
+            stack.close()
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerSink:
+    """Rows of one ledger for a ``PartitionedWriter``."""
+
+    out: PartitionedWriter
+    ledger_id: int
+
+    def add(self, rows: pa.RecordBatch) -> None:
+        self.out.add(self.ledger_id, rows)
+
+
+def _copied(every: Iterator[pa.RecordBatch], out: _FileWriter | LedgerSink) -> LedgerContent:
     digest = LedgerDigest()
     for rows in every:
         digest.add(_without_ledger(rows))

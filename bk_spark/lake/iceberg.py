@@ -19,10 +19,11 @@ import pyarrow.types as of
 
 from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError, State, StorageError
 from bk_spark.lake.columns import UnfitColumnError
+from bk_spark.lake.partitions import Key, key_of
 from bk_spark.lake.ports import TableChange, TableFile, TableState
 from bk_spark.log.stored.tier_columns import LEDGER, PLACE
 from bk_spark.log.stored.tier_mark import NO_STEP, StepName
-from bk_spark.log.stored.tier_settings import Tier
+from bk_spark.log.stored.tier_settings import BUCKET, PartitionField, Tier
 from bk_spark.log.tier.file_rows import normal_type
 
 try:
@@ -31,6 +32,7 @@ try:
     from pyiceberg.io.pyarrow import parquet_file_to_data_file
     from pyiceberg.manifest import DataFile as IcebergFile
     from pyiceberg.manifest import FileFormat, ManifestFile
+    from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC
     from pyiceberg.schema import Schema
     from pyiceberg.table import Table, Transaction
     from pyiceberg.table.metadata import TableMetadata
@@ -46,6 +48,8 @@ try:
         TableRequirement,
         TableUpdate,
     )
+    from pyiceberg.transforms import parse_transform
+    from pyiceberg.typedef import Record
     from pyiceberg.types import DecimalType, IcebergType, ListType, MapType, NestedField, StructType
 
     from bk_spark.lake.rest import loaded
@@ -59,6 +63,8 @@ _TAG = "bk-spark-"
 """Tags of ours begin so; a version of the log and the number of a step follow."""
 
 _FORMAT_VERSION = "2"
+_PARTITION = 3
+"""The place of the partition in what a manifest says of a file."""
 _CATALOG_FILE = "_catalog.db"
 """It lies in the table's folder, where engines delete what no snapshot names, but no file whose name begins so."""
 _NAMES = {
@@ -105,7 +111,13 @@ class IcebergTable:
         with self._asked("creating"):
             self._catalog.create_namespace_if_not_exists(identifier[:-1])
             with suppress(TableAlreadyExistsError):
-                self._catalog.create_table(identifier, columns, self._tier.location, properties=self._properties())
+                self._create(identifier, columns)
+
+    def _create(self, identifier: tuple[str, ...], columns: pa.Schema) -> None:
+        made = self._catalog.create_table_transaction(identifier, columns, self._tier.location, properties=self._properties())
+        with made as transaction, transaction.update_spec() as spec:
+            for one in self._tier.partitions:
+                spec.add_field(one.column, parse_transform(_transform(one)), f"{one.column}_{one.transform.rstrip('s')}")
 
     def look(self) -> TableState:
         """See ``TierTable``."""
@@ -284,20 +296,37 @@ class IcebergTable:
         if str(table.format_version) != _FORMAT_VERSION:
             remedy = f"somebody upgraded it, and pyiceberg writes {_FORMAT_VERSION} alone: bring the table of before back"
             raise ConfigError(f"the format version of table {self._tier.table}", table.format_version, remedy)
-        if change.add and not table.spec().is_unpartitioned():
-            remedy = "somebody partitioned it, and no file of a tier is in a partition: drop its partition fields"
-            raise ConfigError(f"the partitioning of table {self._tier.table}", str(table.spec().fields[0]), remedy)
+        wanted = [(one.column, _transform(one)) for one in self._tier.partitions]
+        found = [(table.schema().find_column_name(one.source_id), str(one.transform)) for one in table.spec().fields]
+        if change.add and found != wanted:
+            own = ", ".join(self._tier.partition) or "no partition"
+            remedy = f"somebody changed it, and files of the tier have {own}: set it back"
+            raise ConfigError(f"the partitioning of table {self._tier.table}", str(table.spec()), remedy)
 
     def _fitting(self, table: Table, path: str) -> IcebergFile:
         """As the table is to list it. Raises CorruptionError where its columns are not the table's."""
         if not _fits(table, path):
             problem = f"its columns have not the ids that those of table {self._tier.table} have: the table was set back"
             raise CorruptionError(f"file {path}", problem)
+        spec = table.spec()
+        plain = table.metadata.model_copy(update={"partition_specs": [UNPARTITIONED_PARTITION_SPEC], "default_spec_id": 0})
         try:
-            return parquet_file_to_data_file(table.io, table.metadata, path)
+            listed = parquet_file_to_data_file(table.io, plain, path)
         except (OverflowError, ValueError):  # bounds beyond Python's dates: such columns are listed without
             fewer = {**table.properties, "write.metadata.metrics.default": "counts"}
-            return parquet_file_to_data_file(table.io, table.metadata.model_copy(update={"properties": fewer}), path)
+            listed = parquet_file_to_data_file(table.io, plain.model_copy(update={"properties": fewer}), path)
+        if spec.is_unpartitioned():
+            return listed
+        listed[_PARTITION] = Record(*self._partition_of(table, path))
+        listed.spec_id = spec.spec_id
+        return listed
+
+    def _partition_of(self, table: Table, path: str) -> Key:
+        """By its first row: all of them are in one. pyiceberg takes 0 and empty texts for nulls."""
+        with table.io.new_input(path).open() as opened:
+            rows = pq.ParquetFile(opened).iter_batches(1, columns=[one.column for one in self._tier.partitions])
+            first = next(rows, None)
+        return (None,) * len(self._tier.partitions) if first is None else key_of(first, self._tier.partitions)
 
     @contextmanager
     def _asked(self, what: str) -> Iterator[None]:
@@ -317,6 +346,11 @@ class IcebergTable:
 def _snapshot_of(table: Table) -> int | None:
     found = table.current_snapshot()
     return None if found is None else found.snapshot_id
+
+
+def _transform(partition: PartitionField) -> str:
+    """As Iceberg calls it."""
+    return f"bucket[{partition.count}]" if partition.transform == BUCKET else partition.transform.rstrip("s")
 
 
 def _at_snapshot(snapshot: int | None) -> TableRequirement:

@@ -1,15 +1,16 @@
-"""Tells how far a step of a tier is, for who waits for it."""
+"""Tells how far a step of a tier is, for who waits for it, and counts what was done (telemetry/metrics.py)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
 from bk_spark.config import MIB
-from bk_spark.log.stored.tier_records import DataFile
+from bk_spark.log.stored.tier_records import DataFile, TierSection, TierStep
 from bk_spark.log.stored.values import CommittedLedger, Totals
 from bk_spark.progress import Progress
+from bk_spark.telemetry import metrics
 
 
 class Copying:
@@ -50,3 +51,25 @@ class ReadingBack:
             yield file
             self._done += file.size
             self._progress("reading files back, bytes", self._done, self._total)
+
+
+def count_step(step: TierStep) -> None:
+    """It is done."""
+    added = Totals.of(step.add)
+    metrics.TIER_STEPS.inc()
+    metrics.TIERED_LEDGERS.inc(added.ledgers)
+    metrics.TIERED_ROWS.inc(added.rows)
+    metrics.TIERED_BYTES.inc(added.length)
+
+
+def count_files(files: Sequence[DataFile]) -> None:
+    """They were written and proved."""
+    metrics.TIER_FILES.inc(len(files))
+    metrics.TIER_FILE_BYTES.inc(sum(one.size for one in files))
+
+
+def count_release(section: TierSection, ledger_ids: Collection[int]) -> None:
+    """These ledgers of the section were deleted from bookies."""
+    gone = Totals.of([one.listed for one in section.ledgers if one.ledger_id in ledger_ids])
+    metrics.TIER_RELEASED.inc(gone.ledgers)
+    metrics.TIER_RELEASED_BYTES.inc(gone.length)

@@ -19,6 +19,7 @@ from bk_spark.lake.begin import begin_tier, check_same_place, set_settings
 from bk_spark.lake.columns import UnfitColumnError, table_columns
 from bk_spark.lake.data_files import DataFiles, InTurn, TaskRunner
 from bk_spark.lake.file_tasks import FileTasks
+from bk_spark.lake.partitions import check_partitions
 from bk_spark.lake.plan import Due
 from bk_spark.lake.row_source import RowSource
 from bk_spark.lake.tierer import Tierer
@@ -64,6 +65,7 @@ def set_tier(opener: LogLedgerOpener, tier: Tier, seen: Tier | None = None) -> N
     columns = source.columns(head.schema_id) if head.version else table_columns(name, pa.schema([]))
     table = IcebergTable(tier, name, uid)
     if head.tier is None:
+        check_partitions(tier.partitions, columns)
         table.create(columns)
     state = table.look()
     if state.log_uid != uid or (head.tier is not None and state.uuid != head.tier.table_uuid):
@@ -113,7 +115,7 @@ class Tiering:
         table = IcebergTable(self._settings, self._name, self._uid)
         store, source = store_with(self._settings.catalog), RowSource(opener)
         tasks = runner or InTurn(FileTasks(store, source), progress)
-        files = DataFiles(store, _folder(self._settings, self._uid), source, table.identified, tasks)
+        files = DataFiles(store, _folder(self._settings, self._uid), source, table.identified, tasks, self._settings.partitions)
         self._tierer = Tierer(self._logs, self._name, self._uid, table, files, lambda: uuid.uuid4().hex[:12])
         self._vacuum = TierVacuum(self._logs, self._name, self._uid, table, files)
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError, MetadataConflictError
-from bk_spark.lake.counts import count_files, count_release, count_step
 from bk_spark.lake.plan import Due, FilePlan, boundary_after, change_to, in_table, merged, of_ledgers, plan_step
 from bk_spark.lake.ports import TableChange, TableState, TierFiles, TierTable, folder_of
+from bk_spark.lake.step_progress import count_files, count_release, count_step
 from bk_spark.lake.stored_tier import AgainError, Sections, Stand, StoredTier
 from bk_spark.log.log_store import LogStore
 from bk_spark.log.stored.paths import BUCKET

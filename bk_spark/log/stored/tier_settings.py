@@ -6,12 +6,12 @@ Ref: DESIGN.md, "Lake".
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from bk_spark.errors import ConfigError, State
-from bk_spark.log.stored.json_values import FORMAT_OF_TIERS, check_integer, decode, encode, integer, text
+from bk_spark.log.stored.json_values import FORMAT_OF_TIERS, check_integer, decode, encode, integer, items, text
 
 SCHEMES = ("file", "s3", "gs", "abfs", "abfss")
 _SECRET = re.compile(
@@ -19,6 +19,32 @@ _SECRET = re.compile(
 )
 _URL_WITH_PASSWORD = re.compile(r"^[\w+.-]+://[^/@\s]*:[^/@\s]+@")
 _NO_SECRETS = "a secret would lie in the metadata store: give it in the environment of whoever tiers and reads"
+
+
+BUCKET = "bucket"
+_PARTITION = re.compile(r"(years|months|days|hours)\(\s*(.+?)\s*\)|bucket\(\s*([1-9]\d{0,5})\s*,\s*(.+?)\s*\)")
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionField:
+    """One field of a table's partitioning: ``days(at)``, ``bucket(16, customer)``."""
+
+    transform: str
+    column: str
+    count: int = 0
+    """Of buckets."""
+
+    def __str__(self) -> str:
+        return f"{self.transform}({f'{self.count}, ' if self.count else ''}{self.column})"
+
+    @staticmethod
+    def parse(given: str) -> PartitionField:
+        """Raises ConfigError."""
+        found = _PARTITION.fullmatch(given) if isinstance(given, str) else None
+        if found is None:
+            remedy = "it must be years, months, days or hours of a column, as in days(at), or as in bucket(16, customer)"
+            raise ConfigError("a partition of a tier", given, remedy)
+        return PartitionField(found[1], found[2]) if found[1] else PartitionField(BUCKET, found[4], int(found[3]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +69,8 @@ class Tier:
     """Or sooner: once so many bytes wait. None: they wait for ``tier_after_s``."""
     keep_on_bookies_bytes: int | None = None
     """Or shorter: the oldest ones leave while tiered ledgers of more bytes are on bookies. None: however many."""
+    partition: Sequence[str] = ()
+    """How the table is partitioned: ``days(at)`` (``years``, ``months``, ``hours``), ``bucket(16, customer)``."""
 
     def __post_init__(self) -> None:
         scheme, found, rest = self.location.partition("://") if isinstance(self.location, str) else ("", "", "")
@@ -67,8 +95,17 @@ class Tier:
             if limit is not None:
                 check_integer(name, limit, 1)
 
+        given = (self.partition,) if isinstance(self.partition, str) else tuple(self.partition)
+        object.__setattr__(self, "partition", tuple(str(PartitionField.parse(one)) for one in given))
+        if len(set(self.partition)) < len(self.partition):
+            raise ConfigError("the partitions of a tier", ", ".join(self.partition), "one is given twice")
+
+    @property
+    def partitions(self) -> tuple[PartitionField, ...]:
+        return tuple(map(PartitionField.parse, self.partition))
+
     def encode(self) -> bytes:
-        return encode(FORMAT_OF_TIERS, **{**asdict(self), "catalog": dict(self.catalog)})
+        return encode(FORMAT_OF_TIERS, **{**asdict(self), "catalog": dict(self.catalog), "partition": list(self.partition)})
 
     @staticmethod
     def decode(what: str, value: bytes) -> Tier:
@@ -83,6 +120,7 @@ class Tier:
                 integer(record["keep_on_bookies_s"], 0),
                 _limit(record.get("tier_after_bytes")),
                 _limit(record.get("keep_on_bookies_bytes")),
+                tuple(map(text, items(record.get("partition", [])))),
             )
 
         return decode(what, value, build)
