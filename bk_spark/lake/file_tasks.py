@@ -116,6 +116,7 @@ class FileTasks:
                 reading.add(batch)
         for part in reading.unordered_parts():
             for file in files:
+                reading.begin(file)
                 for batch in self._batches(file):
                     reading.gather(batch, part)
             reading.sort(part)
@@ -225,6 +226,7 @@ class _ReadBack:
         """Ledgers whose rows others put in another order: they are taken together, and sorted."""
 
     def begin(self, file: DataFile) -> None:
+        """Batches of this file come now: rows of ledgers that it names count."""
         self._wanted = frozenset(file.ledgers)
         for ledger_id in file.ledgers:
             self._digests.setdefault(ledger_id, LedgerDigest())
@@ -306,7 +308,7 @@ class PartitionedWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None and not self._files.written and not self._open:
+        if kind is None and self._ledgers and not self._open:
             self._opened((None,) * len(self._partition))
         while self._open:
             self._close(next(iter(self._open)), is_whole=kind is None)
@@ -320,6 +322,7 @@ class PartitionedWriter:
         for key, some in split(rows, self._partition):
             writer, _, ledgers = self._opened(key)
             ledgers[ledger_id] = None
+            self._ledgers.pop(ledger_id, None)
             writer.add(some)
             if writer.written >= FILE_BYTES:
                 self._close(key, is_whole=True)

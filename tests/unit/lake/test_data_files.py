@@ -15,6 +15,7 @@ import pytest
 from bk_spark.config import MIB
 from bk_spark.errors import CorruptionError
 from bk_spark.files.file_store import FileStore
+from bk_spark.lake import data_files as data_files_module
 from bk_spark.lake import file_tasks
 from bk_spark.lake.data_files import DataFiles, InTurn, apart, groups
 from bk_spark.lake.file_tasks import FileTasks
@@ -22,6 +23,7 @@ from bk_spark.lake.ports import Rewrite
 from bk_spark.log.stored.tier_mark import StepName
 from bk_spark.log.stored.tier_places import TieredPlace
 from bk_spark.log.stored.tier_records import DataFile, TieredLedger, TierStep
+from bk_spark.log.stored.tier_settings import PartitionField
 from bk_spark.log.stored.values import CommittedLedger
 from bk_spark.log.tier import file_rows, kept_group, row_order
 from bk_spark.log.tier.asked_rows import AskedRows
@@ -40,7 +42,7 @@ class Source:
         return COLUMNS
 
     def rows(self, ledger: CommittedLedger, schema_id: int | None) -> Iterator[pa.RecordBatch]:
-        for entry in range(4):
+        for entry in range(ledger.last_entry_id + 1):
             places = [[ledger.ledger_id] * 2, [entry] * 2, [0, 1]]
             yield pa.record_batch([[f"{ledger.ledger_id} {entry}", None], *places], schema=COLUMNS)
 
@@ -50,11 +52,11 @@ def files(tmp_path: Path) -> DataFiles:
     return data_files(tmp_path)
 
 
-def data_files(tmp_path: Path, progress: Progress = no_progress) -> DataFiles:
+def data_files(tmp_path: Path, progress: Progress = no_progress, partition: tuple[PartitionField, ...] = ()) -> DataFiles:
     source: Any = Source()
     store = FileStore({})
     runner = InTurn(FileTasks(store, source), progress)
-    return DataFiles(store, f"file://{tmp_path}/lake", source, lambda columns: columns, runner)
+    return DataFiles(store, f"file://{tmp_path}/lake", source, lambda columns: columns, runner, partition)
 
 
 def step(*add: CommittedLedger) -> TierStep:
@@ -260,3 +262,23 @@ def test_parts_follow_each_other_and_have_all_entries(monkeypatch: pytest.Monkey
     assert list(row_order.parts_of(3, 12, 250)) == [(3, 6), (7, 10), (11, 12)]
     assert list(row_order.parts_of(0, 2, 10**6)) == [(0, 0), (1, 1), (2, 2)]
     assert list(row_order.parts_of(5, 9, 0)) == [(5, 9)]
+
+
+@pytest.mark.parametrize("file_bytes", [1, 10**9])
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0), (1, 0), (1,)])
+def test_each_ledger_is_named_by_a_file_of_a_partition_also_one_without_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, file_bytes: int, order: tuple[int, ...]
+) -> None:
+    monkeypatch.setattr(file_tasks, "GROUP_ROWS", 1)
+    ledgers = [LEDGERS[0], CommittedLedger(70, -1, 0, 0), LEDGERS[2]]
+    files = data_files(tmp_path, partition=(PartitionField("bucket", "v", 4),))
+    tasks = groups([ledgers[place] for place in order])
+    assert len(tasks) == 1
+    monkeypatch.setattr(file_tasks, "FILE_BYTES", file_bytes)
+    monkeypatch.setattr(data_files_module, "groups", lambda add: tasks)
+    content, written = files.write("1-x", step(*tasks[0]), ())
+    assert {one for file in written for one in file.ledgers} == {one.ledger_id for one in tasks[0]}
+    assert files.read_back(written) == content
+    for file in written:
+        named = {one for one in file.ledgers if one != 70}
+        assert set(table_of(file)["_ledger_id"].to_pylist()) == named
