@@ -110,7 +110,7 @@ class IcebergTable:
         identifier = tuple(self._tier.table.split("."))
         with self._asked("creating"):
             self._catalog.create_namespace_if_not_exists(identifier[:-1])
-            with suppress(TableAlreadyExistsError):
+            with suppress(TableAlreadyExistsError, CommitFailedException):  # also where somebody creates it at this moment
                 self._create(identifier, columns)
 
     def _create(self, identifier: tuple[str, ...], columns: pa.Schema) -> None:
