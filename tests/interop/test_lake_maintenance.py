@@ -191,7 +191,7 @@ def test_types_that_somebody_widened_and_columns_in_another_order_change_no_row(
 
 
 CHANGED = {
-    "partitions": ("ADD PARTITION FIELD bucket(4, id)", "somebody partitioned it"),
+    "partitions": ("ADD PARTITION FIELD bucket(4, id)", "somebody changed it"),
     "a format version that pyiceberg does not write": ("SET TBLPROPERTIES ('format-version' = '3')", "somebody upgraded it"),
 }
 
