@@ -136,7 +136,7 @@ def test_no_read_passes_a_ledger_that_is_not_closed(closed, expected) -> None:
     bookkeeper = SimpleNamespace(
         logs=SimpleNamespace(reader=SimpleNamespace(snapshot=lambda name, version: listed)),
         open_ledger=lambda ledger_id, password, recover: OpenHandle(ledger_id, ledger_id in closed),
-        ledger_metadata_many=lambda ids: [],
+        existing_ledgers=lambda ids: [],
     )
     options = parse_options({"metadata": "zk://x/y", "path": "orders", "content": "entries"}, {})
     parts = portions_of(bookkeeper, Reading(options, ENTRIES), LoadedLog("orders", "u", 2, "entries", None))
