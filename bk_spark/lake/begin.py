@@ -56,4 +56,4 @@ def check_same_place(name: str, known: Tier, tier: Tier) -> None:
             raise ConfigError(f"the {what} of a tier", there, remedy)
     if known.partition != tier.partition:
         remedy = f"the table of log '{name}' has {', '.join(known.partition) or 'none'}, and that cannot change: give the same"
-        raise ConfigError("the partitions of a tier", ", ".join(tier.partition) or "none", remedy)
+        raise ConfigError("the partitioning of a tier", ", ".join(tier.partition) or "none", remedy)

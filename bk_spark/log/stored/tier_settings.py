@@ -98,7 +98,7 @@ class Tier:
         given = (self.partition,) if isinstance(self.partition, str) else tuple(self.partition)
         object.__setattr__(self, "partition", tuple(str(PartitionField.parse(one)) for one in given))
         if len(set(self.partition)) < len(self.partition):
-            raise ConfigError("the partitions of a tier", ", ".join(self.partition), "one is given twice")
+            raise ConfigError("the partitioning of a tier", ", ".join(self.partition), "one is given twice")
 
     @property
     def partitions(self) -> tuple[PartitionField, ...]:
