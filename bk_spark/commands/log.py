@@ -91,9 +91,11 @@ def _delete(args: argparse.Namespace) -> None:
         if table is not None and not args.drop_table:
             say(f"the table of its tier, {table}, stays: --drop-table drops it, too")
         check_wanted(args, "log", args.name if table is None or not args.drop_table else f"{args.name} and its table {table}")
-        if args.drop_table and total["rows"] is not None:  # else the table was dropped before a deletion that was cut short
+        if args.drop_table and total["rows"] is not None:
             client.open_log(args.name).delete(drop_table=True)
         else:
+            if args.drop_table:
+                say(f"a deletion of log '{args.name}' was begun before: a table of its tier that is there still stays")
             client.logs.deleter.delete(args.name)
     of_table = {} if table is None else {"table": table, "table_dropped": args.drop_table}
     print_record({"log": args.name, "deleted": True, **total, **of_table}, as_json=args.json)

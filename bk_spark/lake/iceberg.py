@@ -201,9 +201,9 @@ class IcebergTable:
             self._catalog.purge_table(self._tier.table)
 
     def owner(self) -> str | None:
-        """The log whose tier the table is; None if it is not there, or is nobody's."""
+        """The log whose tier the table is, empty for nobody's; None if it is not there."""
         with self._asked("reading"), suppress(NoSuchTableError):
-            return self._catalog.load_table(self._tier.table).properties.get(_LOG)
+            return str(self._catalog.load_table(self._tier.table).properties.get(_LOG, ""))
         return None
 
     def unfit(self, paths: Iterable[str]) -> list[str]:
@@ -324,7 +324,9 @@ class IcebergTable:
     def _partition_of(self, table: Table, path: str) -> Key:
         """By its first row: all of them are in one. pyiceberg takes 0 and empty texts for nulls."""
         with table.io.new_input(path).open() as opened:
-            rows = pq.ParquetFile(opened).iter_batches(1, columns=[one.column for one in self._tier.partitions])
+            wanted = {one.column for one in self._tier.partitions}
+            file = pq.ParquetFile(opened)
+            rows = file.iter_batches(1, columns=[name for name in file.schema_arrow.names if name in wanted or name == LEDGER])
             first = next(rows, None)
         return (None,) * len(self._tier.partitions) if first is None else key_of(first, self._tier.partitions)
 

@@ -41,7 +41,7 @@ def check_partitions(partition: Sequence[PartitionField], columns: pa.Schema) ->
 
 def split(rows: pa.RecordBatch, partition: Sequence[PartitionField]) -> Iterator[tuple[Key, pa.RecordBatch]]:
     """The rows of each partition, in their order."""
-    keys = [_transformed(rows.column(one.column), one) for one in partition]
+    keys = [_transformed(rows, one) for one in partition]
     codes = np.stack(
         [one.fill_null(0).to_numpy() for one in keys] + [one.is_null().to_numpy(zero_copy_only=False) for one in keys]
     )
@@ -59,7 +59,12 @@ def key_of(rows: pa.RecordBatch, partition: Sequence[PartitionField]) -> Key:
     return found.pop()
 
 
-def _transformed(column: pa.Array, partition: PartitionField) -> pa.Int64Array:
+def _transformed(rows: pa.RecordBatch, partition: PartitionField) -> pa.Int64Array:
+    """Nulls where rows have no such column: an overwrite of the log may leave it out."""
+    place = rows.schema.get_field_index(partition.column)
+    if place < 0:
+        return pa.nulls(rows.num_rows, pa.int64())
+    column = rows.column(place)
     if partition.transform == BUCKET:
         return _buckets(column, partition.count)
     if partition.transform in _OF_TIMES and not of.is_date32(column.type):

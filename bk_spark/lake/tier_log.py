@@ -87,7 +87,7 @@ def drop_table(opener: LogLedgerOpener) -> None:
     table = IcebergTable(settings, name, uid)
     owner = table.owner()
     if owner not in (uid, None):
-        raise ConfigError("the table of a tier", settings.table, "it is another log's: drop it by its catalog")
+        raise ConfigError("the table of a tier", settings.table, "it is not this log's: drop it by its catalog")
     if owner == uid:
         table.drop()
     store_with(settings.catalog).delete_folder(_folder(settings, uid))

@@ -367,12 +367,13 @@ class LogWriteHandle(InOrderWriter[LogPosition]):
     # --- the threads of a roll, of a look at the tier, and of the end
 
     def _learn_tier(self, ledger: int) -> None:
-        wait: TierWait | None = None
         try:
             wait = self._leadership.tier_wait()
         except BookKeeperError as problem:
             logger.warning("the writer of log '%s' looks for the log's tier again later: %s", self._name, problem)
-        self._tell(lambda: self._tier_told(ledger, wait))
+            self._tell(self._tier.failed)
+        else:
+            self._tell(lambda: self._tier_told(ledger, wait))
 
     def _roll_to_end(self, asked: list[Key]) -> None:
         """``asked`` are those that wait for it."""

@@ -47,7 +47,9 @@ class TierRolls:
         self._wait: TierWait | None = TierWait(0)
         """As it was last told; at first a leader looks soon."""
         self._ledger = 0
-        """Counts ledgers, so that a timer of one that was rolled does nothing."""
+        """Counts ledgers, so that what is told of one that was rolled does nothing."""
+        self._timer = 0
+        """Counts timers: the last one alone does anything, however often a roll fails."""
         self._began_s = 0.0
 
     def began(self) -> None:
@@ -75,6 +77,6 @@ class TierRolls:
         return LOOK_S if self._wait is None else self._began_s + max(LEAST_S, self._wait.seconds) - self._loop.time()
 
     def _look_in(self, seconds: float) -> None:
-        ledger = self._ledger
-        most = LEAST_S if self._wait is not None and self._wait.nbytes is not None else LOOK_S
-        self._loop.call_later(min(most, seconds), lambda: self._look(ledger) if ledger == self._ledger else None)
+        self._timer += 1
+        timer, most = self._timer, LEAST_S if self._wait is not None and self._wait.nbytes is not None else LOOK_S
+        self._loop.call_later(min(most, seconds), lambda: self._look(self._ledger) if timer == self._timer else None)

@@ -112,13 +112,15 @@ class TierPlaces:
     def _numbered(self, name: str, uid: str, numbers: Sequence[int]) -> Iterator[tuple[int, TierSection]]:
         for some in chunks(numbers, _SECTIONS_AT_ONCE):
             values = self._store.get_many([self._names.paths(uid).tier_section(number) for number in some])
+            oldest = self._oldest(name, uid) if None in values else 0
             for number, stored in zip(some, values, strict=True):
-                if stored is not None or not self._is_given_up(name, uid, number):
+                if stored is not None or number >= oldest:
                     yield number, self._decoded(name, uid, number, stored)
 
-    def _is_given_up(self, name: str, uid: str, number: int) -> bool:
+    def _oldest(self, name: str, uid: str) -> int:
+        """A vacuum has given up the sections below."""
         mark = self._names.fresh_head(name, uid).tier
-        return mark is not None and number < mark.oldest
+        return 0 if mark is None else mark.oldest
 
     def _index_of(self, uid: str) -> _Index:
         if uid not in self._indexes and len(self._indexes) >= _LOGS_INDEXED:

@@ -94,8 +94,9 @@ class Tier:
         for name, limit in (("tier_after_bytes", self.tier_after_bytes), ("keep_on_bookies_bytes", self.keep_on_bookies_bytes)):
             if limit is not None:
                 check_integer(name, limit, 1)
-
-        given = (self.partition,) if isinstance(self.partition, str) else tuple(self.partition)
+        given = (
+            (self.partition,) if isinstance(self.partition, str) or not isinstance(self.partition, Sequence) else self.partition
+        )
         object.__setattr__(self, "partition", tuple(str(PartitionField.parse(one)) for one in given))
         if len(set(self.partition)) < len(self.partition):
             raise ConfigError("the partitioning of a tier", ", ".join(self.partition), "one is given twice")

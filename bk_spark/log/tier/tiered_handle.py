@@ -89,7 +89,7 @@ class TieredHandle:
 
     def length_up_to(self, entry_id: int) -> int:
         """About how many payload bytes the entries up to this one had, as if all were equally long."""
-        return self.length * (entry_id + 1) // (self.last_add_confirmed + 1)
+        return self.length * (entry_id + 1) // max(1, self.last_add_confirmed + 1)
 
     def _joined(self, found: list[pa.RecordBatch], asked: AskedRows, what: str) -> pa.RecordBatch | None:
         given = [rows for one in found for rows in asked.of_file(self.ledger_id, one, what)]
@@ -137,7 +137,7 @@ class TieredHandle:
     def _sorted(self, files: list[TierFile], first: int, last: int, wanted: list[str]) -> Iterator[tuple[pa.RecordBatch, str]]:
         """Others wrote the files: their rows come in any order."""
         row_bytes = max(file.row_bytes(file.groups_of(self.ledger_id, first, last)) for file in files)
-        asked = (min(last, self.last_add_confirmed) - first + 1) / (self.last_add_confirmed + 1)
+        asked = (min(last, self.last_add_confirmed) - first + 1) / max(1, self.last_add_confirmed + 1)
         for start, end in parts_of(first, last, int(self.place.ledger.listed.rows * asked * row_bytes)):
             yield from self._sorted_part(files, start, end, wanted)
 

@@ -73,6 +73,9 @@ def test_a_partitioned_table_follows_truncation_overwrite_and_new_columns(partit
     assert partitioned.in_table().to_pylist() == partitioned.log.read_rows().read_all().to_pylist()
     assert partitioned.in_table().num_rows == 460
     assert partitioned.log.read_rows(version=3).read_all().num_rows == 600
+    partitioned.log.append_rows(rows(700, 20).select(["id", "shop"]).append_column("extra", pa.nulls(20, pa.int64())))
+    partitioned.run()
+    assert partitioned.in_table().to_pylist() == partitioned.log.read_rows().read_all().to_pylist()
     assert partitioned.on_bookies() == 0
 
 

@@ -18,6 +18,7 @@ from bk_spark import LogPosition, Retention, StorageError
 from bk_spark.lake import tierer
 from bk_spark.lake.iceberg import IcebergTable, _expiry
 from bk_spark.lake.tier_log import Tiering
+from bk_spark.metadata import store
 from tests.cluster.lake.conftest import TieredLog
 
 
@@ -225,6 +226,7 @@ def test_a_step_whose_records_are_too_large_for_one_transaction_is_done_and_they
 ) -> None:
     """Others joined the files of many sections, and one ledger of these leaves."""
     monkeypatch.setattr(tierer, "MOST_BYTES", 500)
+    monkeypatch.setattr(store, "MAX_TRANSACTION_BYTES", 2000)  # of which the five records alone are more
     tiered.log.set_tier(tiered.tier)
     for number in range(5):
         append(tiered, 100 * number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow.fs as fs
 import pytest
 
 from bk_spark.files.file_store import FileStore
@@ -24,3 +25,20 @@ def test_a_file_of_a_disk_is_found_in_whatever_form_an_engine_noted_it(tmp_path:
 def test_who_asks_or_where_is_no_part_of_a_path_in_an_object_store(monkeypatch: pytest.MonkeyPatch, address: str) -> None:
     monkeypatch.setattr(FileStore, "_known", lambda self, which, made: None)
     assert FileStore({})._at(address)[1] == "bucket/a/b"
+
+
+def test_a_folder_that_somebody_else_deletes_meanwhile_is_gone_and_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "folder").mkdir()
+    store, deletes = FileStore({}), []
+
+    class Racing(fs.LocalFileSystem):
+        def delete_dir(self, path: str) -> None:
+            deletes.append(path)
+            super().delete_dir(path)
+            raise FileNotFoundError(path)
+
+    monkeypatch.setattr(FileStore, "_at", lambda self, address: (Racing(), str(tmp_path / "folder")))
+    store.delete_folder("file:///folder")
+    assert len(deletes) == 1

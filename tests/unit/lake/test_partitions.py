@@ -72,10 +72,16 @@ def test_rows_of_several_fields_are_split_in_their_order() -> None:
     assert found == {(1, 0): [5, 5], (0, 0): [6], (None, 0): [7]}
 
 
-@pytest.mark.parametrize("how", ["", "days", "days()", "truncate(3, a)", "bucket(0, a)", "bucket(a)", "days(a) ", 7])
+def test_rows_without_the_column_are_in_the_partition_of_nulls() -> None:
+    rows = pa.record_batch({"n": [5, 6]})
+    assert [key for key, _ in split(rows, [PartitionField("days", "at"), PartitionField("bucket", "n", 1)])] == [(None, 0)]
+
+
+@pytest.mark.parametrize("how", ["", "days", "days()", "truncate(3, a)", "bucket(0, a)", "bucket(a)", "days(a) ", 7, None])
 def test_what_is_no_partition_is_refused(how: str) -> None:
-    with pytest.raises(ConfigError, match="as in days"):
-        Tier("file:///lake", "a.b", partition=[how])
+    for given in ([how], how) if how != "" else ([how],):
+        with pytest.raises(ConfigError, match="as in days"):
+            Tier("file:///lake", "a.b", partition=given)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

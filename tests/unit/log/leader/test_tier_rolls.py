@@ -123,6 +123,15 @@ def test_after_a_roll_that_failed_another_one_is_asked_for_later(asking: Asking)
     assert asking.rolls == [20, 20 + LOOK_S]
 
 
+def test_however_often_a_roll_fails_a_leader_looks_once_at_a_time(asking: Asking) -> None:
+    asking.wait = TierWait(10_000)
+    asking.tier.began()
+    for _ in range(20):
+        asking.tier.failed()
+    asking.timers.move_to(5 * LOOK_S)
+    assert len(asking.looks) == 5
+
+
 @pytest.fixture
 def timers(monkeypatch: pytest.MonkeyPatch) -> HandTimers:
     """Those of a writer that leads."""
