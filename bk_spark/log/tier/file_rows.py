@@ -17,6 +17,7 @@ from bk_spark.files.file_store import FileStore
 from bk_spark.log.stored.tier_columns import ENTRY, LEDGER, PLACE
 from bk_spark.log.stored.tier_records import DataFile
 from bk_spark.log.tier.asked_rows import AskedRows
+from bk_spark.log.tier.kept_footers import KeptFooters
 from bk_spark.log.tier.kept_group import keeping, kept
 from bk_spark.rows.statistics import ColumnStatistics, key_of, kind_of
 
@@ -32,15 +33,18 @@ BATCH_ROWS = 65_536
 class TierFile:
     """One file, opened. One thread uses it at a time.
 
-    Raises CorruptionError where the file is gone, or is no such file; StorageError where its store does not answer.
+    Its footer is taken from ``footers`` if it is there. Raises CorruptionError where the file is gone, or is no such file;
+    StorageError where its store does not answer.
     """
 
-    def __init__(self, store: FileStore, file: DataFile) -> None:
+    def __init__(self, store: FileStore, file: DataFile, footers: KeptFooters | None = None) -> None:
         self.what = f"file {file.path} of a tier"
         self._key: tuple[str | int, ...] = (file.path, file.size)
+        footers, at = footers or KeptFooters(), (store, file.path, file.size)
         with self._understood():
-            self._file = pq.ParquetFile(store.open_input(file.path), pre_buffer=True)
+            self._file = pq.ParquetFile(store.open_input(file.path), metadata=footers.get(at), pre_buffer=True)
             self._metadata = self._file.metadata
+            footers.put(at, self._metadata)
             self.schema = pa.schema([_normal_field(one) for one in self._file.schema_arrow])
             """The columns as they are given."""
             leaves = self._metadata.schema

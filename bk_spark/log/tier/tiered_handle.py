@@ -15,6 +15,7 @@ from bk_spark.errors import ConfigError, CorruptionError
 from bk_spark.log.stored.tier_columns import CONFIRMED, ENTRY, LENGTH, PAYLOAD, PLACE
 from bk_spark.log.stored.tier_places import TieredPlace
 from bk_spark.log.tier.asked_rows import AskedRows
+from bk_spark.log.tier.kept_footers import KEPT_FOOTERS
 from bk_spark.log.tier.row_order import of_entries, order_of, parts_of
 from bk_spark.rows.gathering import as_one
 
@@ -101,7 +102,7 @@ class TieredHandle:
         from bk_spark.log.tier.file_rows import TierFile  # and pyarrow.parquet, which others need not wait for
 
         wanted = [*dict.fromkeys([*columns, *PLACE])]
-        files = [TierFile(self._store, one) for one in self.place.files]
+        files = [TierFile(self._store, one, KEPT_FOOTERS) for one in self.place.files]
         try:
             in_order = _in_order(files, self.ledger_id)
             for file in in_order or ():

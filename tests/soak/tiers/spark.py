@@ -27,6 +27,7 @@ class SparkBusyError(BookKeeperError):
     """It says nothing of the log: try again."""
 
     retryable = True
+    sentence = BUSY
 
 
 @contextmanager
@@ -60,7 +61,7 @@ class SparkReaders:
             if any(kind.__name__ in str(problem) for kind in (ConfigError, NoSuchLedgerError)):
                 raise ConfigError("option 'versionAsOf'", version, str(problem)[-2000:]) from problem
             if BUSY in str(problem):
-                raise SparkBusyError(BUSY) from problem
+                raise SparkBusyError() from problem
             raise
 
     def stream_some(self, client: BookKeeper, max_rows: int, beyond_s: float, over: threading.Event) -> None:
@@ -77,7 +78,7 @@ class SparkReaders:
             query.awaitTermination(beyond_s)
         except Exception as problem:
             if BUSY in str(problem):
-                raise SparkBusyError(BUSY) from problem
+                raise SparkBusyError() from problem
             raise
         finally:
             query.stop()
