@@ -119,6 +119,7 @@ simulate: $(VENV)/test-installed
 	$(RUN) -m tests.simulation run --whole --seeds $(WHOLE) --first $(FIRST) $(if $(COVERAGE),--coverage)
 	$(RUN) -m tests.simulation run-logs --seeds $(DUELS) --first $(FIRST)
 	$(RUN) -m tests.simulation run-logs --seeds $(DUELS) --first $(FIRST) --tiers
+	$(RUN) -m tests.simulation run-logs --seeds $(DUELS) --first $(FIRST) --transactions
 
 mutants: $(VENV)/test-installed
 	$(RUN) -m tests.simulation mutants

@@ -6,8 +6,11 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
 
 from bk_spark.calls.forks import check_process, is_forked
 from bk_spark.calls.off_main_thread import in_thread, off_main_thread, owned_result
@@ -24,7 +27,10 @@ from bk_spark.log.cleanup.orphans import OLDER_THAN_S, Orphan, Orphans
 from bk_spark.log.cleanup.vacuum import LogVacuum, VacuumReport
 from bk_spark.log.log_handle import LedgerAccess, Log, create_with_rows
 from bk_spark.log.log_store import LogStore
+from bk_spark.log.log_transaction import LogTransaction
 from bk_spark.log.rows.count_rows import count_rows
+from bk_spark.log.rows.read_rows import RowQuery
+from bk_spark.log.rows.several_logs import SeveralLogs, versions_of
 from bk_spark.log.stored.tier_settings import Tier
 from bk_spark.log.stored.values import LOG_TAG, LogVersion
 from bk_spark.log.tier.opener import LogLedgerOpener
@@ -233,6 +239,44 @@ class BookKeeper:
             access = self._log_access(password)
             return create_with_rows(self.logs, name, access, rows, application, merge_schema=merge_schema)
         return self.open_log(name, password=password).append_rows(rows, application, merge_schema=merge_schema)
+
+    def transaction(self, application: tuple[str, int] | None = None, *, password: bytes = b"") -> LogTransaction:
+        """Changes to several logs at once: ``with client.transaction() as t: t.append_rows("orders", rows); …``.
+
+        The end of the block makes all changes visible in one step; if the block raises, there are none. ``application`` is an
+        id and a version, as in ``Log.append_rows``, that count for the whole transaction: a block that is repeated changes
+        nothing. ``password`` is that of all ledgers. Raises ConfigError.
+        """
+        self._opened.is_needed = True
+        return LogTransaction(self.logs, self._log_access(password), application)
+
+    def versions_of(self, logs: Sequence[str], timestamp: datetime | None = None) -> dict[str, int]:
+        """The version of each of several logs at one moment: now, or at ``timestamp``, a datetime with a time zone.
+
+        Each transaction is in all of these versions, or in none: read them with ``Log.read_rows(version=…)``. Raises
+        NoSuchLogError; ConfigError for 1,001 logs, and for a time that one of the logs does not keep any more.
+        """
+        return versions_of(self.logs, logs, timestamp)
+
+    def read_rows(
+        self,
+        logs: Sequence[str],
+        columns: Sequence[str] | None = None,
+        where: str | None = None,
+        timestamp: datetime | None = None,
+        *,
+        time_zone: str | None = None,
+        password: bytes = b"",
+    ) -> pa.RecordBatchReader:
+        """The rows of several logs, log after log, at the versions of ``versions_of``.
+
+        The columns are those of all logs; one that a log lacks is null in its rows. The other arguments, and what is in
+        memory, are those of ``Log.read_rows``. Raises SchemaMismatchError for columns that cannot be one, otherwise as it does.
+        """
+        versions = versions_of(self.logs, logs, timestamp)
+        snapshots = [self.logs.reader.snapshot(name, version) for name, version in versions.items()]
+        openers = {one.name: self.log_opener(one.name, one.uid, password) for one in snapshots}
+        return SeveralLogs(snapshots, openers, RowQuery(columns, where, time_zone)).read()
 
     def _log_access(self, password: bytes) -> LedgerAccess:
         return LedgerAccess(

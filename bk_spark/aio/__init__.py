@@ -29,12 +29,14 @@ from bk_spark.aio.log_writer import AsyncLogWriteHandle
 from bk_spark.aio.reader import AsyncReadHandle
 from bk_spark.aio.row_tail import AsyncRowTail
 from bk_spark.aio.row_writer import AsyncRowWriteHandle
+from bk_spark.aio.transaction import AsyncLogTransaction
 from bk_spark.aio.writer import AsyncAdvWriteHandle, AsyncWriteHandle
 
 __all__ = [
     "AsyncAdvWriteHandle",
     "AsyncBookKeeper",
     "AsyncLog",
+    "AsyncLogTransaction",
     "AsyncLogWriteHandle",
     "AsyncReadHandle",
     "AsyncRowTail",

@@ -11,6 +11,7 @@ from typing import TypeVar
 from bk_spark.aio.calls import Calls, in_own_thread
 from bk_spark.aio.log import AsyncLog
 from bk_spark.aio.reader import AsyncReadHandle
+from bk_spark.aio.transaction import AsyncLogTransaction
 from bk_spark.aio.writer import AsyncAdvWriteHandle, AsyncWriteHandle
 from bk_spark.bookkeeper import BookKeeper, ledger_options
 from bk_spark.client.ledger.ledger_store import LedgerStore
@@ -163,6 +164,10 @@ class AsyncBookKeeper:
         log = await self._calls.in_thread(lambda: self._client.open_log(name, create, password))
         window_bytes = self.config.add_window_bytes
         return AsyncLog(log, self._calls, lambda ledger_id: self.open_ledger(ledger_id, password, recover=False), window_bytes)
+
+    def transaction(self, application: tuple[str, int] | None = None, *, password: bytes = b"") -> AsyncLogTransaction:
+        """Changes to several logs at once, as ``BookKeeper.transaction``: ``async with client.transaction() as t: …``."""
+        return AsyncLogTransaction(self._client.transaction(application, password=password), self._calls)
 
     async def list_logs(self) -> list[str]:
         """The names of all logs, ascending."""

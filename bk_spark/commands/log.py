@@ -23,6 +23,7 @@ from bk_spark.log.stream.follow import LogFollower
 from bk_spark.log.stream.order import FAIL
 from bk_spark.log.tier.standing import TierStandings
 
+_COMMITS = ["version", "time", "kind", "rows", "added", "removed", "application"]
 _CURSORS = ["cursor", "lag_rows", "lag_bytes", "oldest_unread", "version", "ledger_id", "entry_id", "updated"]
 
 
@@ -63,16 +64,18 @@ def _show(args: argparse.Namespace) -> None:
             record |= _tier(client, args.name, snapshot.uid, head, args.json)
         first = max(head.oldest_record, 1, snapshot.version - args.limit + 1)
         versions = client.logs.reader.versions(args.name, snapshot.uid, first, snapshot.version)
-        commits = [_commit(version) for version in versions]
+        shown = list(versions)
+        commits, transactions = [_commit(version) for version in shown], _transactions(client, shown, args.json)
         listed: list[CommittedLedger | OpenLedger] = [*snapshot.ledgers, *snapshot.open_ledgers]
         ledgers = [_ledger(ledger) for ledger in listed[max(len(listed) - args.limit, 0) :]]
         follower = LogFollower(client.logs.reader, args.name, snapshot.uid, FAIL, client.existing_ledgers)
         cursors = [_cursor(cursor, head, follower, args.json) for cursor in client.logs.cursors.all(args.name, snapshot.uid)]
     if args.json:
-        print_json({**record, "commits": commits, "in_ledgers": ledgers, "cursors": cursors})
+        print_json({**record, "commits": commits, "transactions": transactions, "in_ledgers": ledgers, "cursors": cursors})
         return
     print_record(record, as_json=False)
-    _section("newest commits", commits, ["version", "time", "kind", "rows", "added", "removed", "application"])
+    _section("newest commits", commits, [*_COMMITS, *(["transaction"] if transactions else [])])
+    _section("transactions, and the version that each made in each log", transactions, ["transaction", "application", "logs"])
     of_lanes = ["lane"] if head.lanes.columns else []
     _section("last ledgers", ledgers, ["ledger_id", *of_lanes, "state", "entries", "rows", "length"])
     _section(
@@ -176,6 +179,7 @@ def _retention(retention: Retention) -> str:
 
 
 def _commit(version: LogVersion) -> Record:
+    made = version.transaction
     return {
         "version": version.version,
         "time": _time(version.time_ms),
@@ -183,8 +187,27 @@ def _commit(version: LogVersion) -> Record:
         "rows": version.added.rows + sum(ledger.rows for ledger in version.closed),
         "added": version.added.ledgers + (version.opened is not None),
         "removed": version.removed.ledgers,
-        "application": None if version.application is None else f"{version.application[0]}:{version.application[1]}",
+        "application": _application(version.application),
+        "transaction": None if made is None else made.transaction_id,
     }
+
+
+def _transactions(client: BookKeeper, versions: Sequence[LogVersion], as_json: bool) -> list[Record]:
+    """Those that made some of the versions. A log that was deleted since is shown by its id."""
+    made = [version.transaction for version in versions if version.transaction is not None]
+    heads = {uid: client.logs.names.head_of(uid) for one in made for uid in (change.uid for change in one.changes)}
+    names = {uid: uid if head is None else head.name for uid, head in heads.items()}
+    found: list[Record] = []
+    for one in made:
+        logs = {names[change.uid]: change.version for change in one.changes}
+        text = ", ".join(f"{name} {version}" for name, version in sorted(logs.items()))
+        record = {"transaction": one.transaction_id, "application": _application(one.application)}
+        found.append({**record, "logs": logs if as_json else text})
+    return found
+
+
+def _application(given: tuple[str, int] | None) -> str | None:
+    return None if given is None else f"{given[0]}:{given[1]}"
 
 
 def _ledger(ledger: CommittedLedger | OpenLedger) -> Record:

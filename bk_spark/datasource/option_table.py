@@ -231,6 +231,15 @@ OPTIONS: tuple[Option, ...] = (
     Option("lanes", "write", "(8, or the log's)", _LANES, "with `partitionKey`: to how many lanes", rows_only=True),
     Option("lane", "read", "(all)", values.lane_numbers, "lanes to read: a number from 0 on, or a list `0,3`", rows_only=True),
     Option(
+        "logColumn",
+        "write",
+        "",
+        values.text,
+        "text column with the log's name, in place of `path`; not written",
+        rows_only=True,
+    ),
+    Option("createLogs", "write", "false", values.boolean, "with `logColumn`: makes logs that are missing", rows_only=True),
+    Option(
         "mergeSchema",
         "write",
         "false",

@@ -108,6 +108,8 @@ class SourceOptions:
     partition_key: tuple[str, ...] = ()
     lanes: int | None = None
     lane: tuple[int, ...] = ()
+    log_column: str | None = None
+    create_logs: bool = default_of("createLogs")
     merge_schema: bool = default_of("mergeSchema")
     client: ClientConfig = field(default_factory=ClientConfig)
     given: frozenset[str] = frozenset()
@@ -178,6 +180,7 @@ class SourceOptions:
     def _check_target(self) -> None:
         targets = {
             "path": self.path,
+            "logColumn": self.log_column,
             "logs": self.logs,
             "logsPattern": self.logs_pattern,
             "ledger": self.ledger,
@@ -193,6 +196,8 @@ class SourceOptions:
             raise ConfigError("option 'content'", "rows", "ledgers are read as entries: leave it out, or name a log")
         if not named:
             raise _no_path()
+        if self.log_column is None:
+            self._refuse([o for o in OPTIONS if o.name == "createLogs"], "one log", "a write to a log makes it, leave it out")
 
     def _check_topics(self) -> None:
         """Options of topics and options of logs do not mix."""

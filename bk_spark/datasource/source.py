@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from bk_spark.datasource.read.loaded_logs import LoadedLogs
     from bk_spark.datasource.read.read_task import Reading
     from bk_spark.datasource.topics.reading import TopicsRead
+    from bk_spark.datasource.write.several_writer import SeveralBatchWriter, SeveralStreamWriter
     from bk_spark.datasource.write.writer import BatchWriter, StreamWriter
     from bk_spark.topic.columns import TopicColumns
 
@@ -166,6 +167,8 @@ class BookKeeperDataSource(DataSource):
     partitionKey         write       (none)                   columns `a,b`: rows of one key go to one lane and stay in order
     lanes                write       (8, or the log's)        with `partitionKey`: to how many lanes
     lane                 read        (all)                    lanes to read: a number from 0 on, or a list `0,3`
+    logColumn            write       (none)                   text column with the log's name, in place of `path`; not written
+    createLogs           write       false                    with `logColumn`: makes logs that are missing
     mergeSchema          write       false                    the log's schema takes new columns and fields, and wider types
     tlsCa                all         (none)                   TLS with bookies: authorities, a PEM file on all machines
     tlsCertificate       all         (none)                   this client's certificate, a PEM file on all machines
@@ -237,11 +240,15 @@ class BookKeeperDataSource(DataSource):
         return EntryReader(self._reading(schema), logs)
 
     @plain_errors()
-    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
-        """As ``begin_write``."""
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter | SeveralBatchWriter:
+        """As ``begin_write``, or as ``attempt_of`` for rows that name their logs."""
         from bk_spark.datasource.write.writer import begin_write
 
         self._options.check_use("batch write")
+        if self._options.log_column is not None:
+            from bk_spark.datasource.write.several_writer import SeveralBatchWriter, attempt_of
+
+            return SeveralBatchWriter(attempt_of(self._options, schema, overwrite, needs_bookies=True))
         return begin_write(self._options, schema, overwrite)
 
     @plain_errors()
@@ -267,14 +274,18 @@ class BookKeeperDataSource(DataSource):
         return StreamReader(reading, log.name, log.uid)
 
     @plain_errors()
-    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter | SeveralStreamWriter:
         """The writer of one batch of a query. Spark calls this before the batch's tasks, and again to commit what they wrote.
 
-        Raises as ``begin_batch``.
+        Raises as ``begin_batch``, or as ``attempt_of`` for rows that name their logs.
         """
         from bk_spark.datasource.write.writer import begin_batch
 
         self._options.check_use("stream write")
+        if self._options.log_column is not None:
+            from bk_spark.datasource.write.several_writer import SeveralStreamWriter, attempt_of
+
+            return SeveralStreamWriter(attempt_of(self._options, schema, overwrite, needs_bookies=False))
         return begin_batch(self._options, schema, overwrite)
 
     def _ledger_stream(self, schema: StructType) -> DataSourceStreamReader:

@@ -24,7 +24,7 @@ from bk_spark.log.leader.leadership import Leadership
 from bk_spark.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.log.leader.roll_log import RollLimits
 from bk_spark.log.log_store import LogStore
-from bk_spark.log.rows.append_rows import RowTarget, append_rows
+from bk_spark.log.rows.append_rows import RowTarget, RowWrite, append_rows
 from bk_spark.log.rows.key_lanes import AskedLanes
 from bk_spark.log.rows.read_rows import RowQuery, RowReader, milliseconds_of, stored_schema
 from bk_spark.log.rows.row_buffer import MAX_DELAY_S, RowLimits
@@ -34,6 +34,7 @@ from bk_spark.log.rows.row_writer import RowWriteHandle
 from bk_spark.log.rows.tail_pace import TailPace
 from bk_spark.log.rows.tail_plan import LATEST, TailedLog, TailPlan
 from bk_spark.log.rows.tail_rows import RowTail
+from bk_spark.log.stored.schema import parse_schema, timestamps_of_dates
 from bk_spark.log.stored.snapshot import LogSnapshot
 from bk_spark.log.stored.tier_settings import Tier
 from bk_spark.log.stored.values import CommitKind, CommittedLedger, Content, LogVersion, OpenLedger, Retention
@@ -139,7 +140,7 @@ class Log:
         Raises SchemaMismatchError on a log of rows; NoSuchLedgerError, LedgerNotClosedError or ConfigError for a ledger
         that cannot be listed; NoSuchLogError; MetadataUnavailableError.
         """
-        return self._commit(CommitRequest(CommitKind.APPEND, self._described(ledgers), application=application))
+        return self._commit(CommitRequest(CommitKind.APPEND, described(self._logs, ledgers), application=application))
 
     def replace_ledgers(self, remove: Sequence[int], add: Sequence[int | CommittedLedger]) -> LogVersion:
         """Put ``add`` in the place of ``remove``, all at once; ``add`` may be empty.
@@ -152,7 +153,7 @@ class Log:
         if by_id and self.snapshot().content is Content.ROWS:
             problem = f"log '{self.name}' holds rows: give a CommittedLedger, which says how many rows it holds"
             raise ConfigError("a ledger to add", by_id[0], problem)
-        return self._commit(CommitRequest(CommitKind.REPLACE, self._described(add), remove=tuple(remove)))
+        return self._commit(CommitRequest(CommitKind.REPLACE, described(self._logs, add), remove=tuple(remove)))
 
     def truncate(self, before: LogPosition) -> LogVersion:
         """Remove the ledgers whose entries are all before ``before``. Older versions list them until the next vacuum.
@@ -161,15 +162,7 @@ class Log:
         ConfigError for a position in a ledger that the log does not list; MetadataConflictError if a leader left a ledger
         open that is to be removed (``recover`` closes it), or if the log was changed meanwhile.
         """
-        listed = self.ledgers()
-        place = place_of(self.name, listed, "before", before)
-        if place is None:
-            raise ConfigError("before", before, "it must be a LogPosition: all that is before it goes")
-        first = listed[place[0]]
-        is_over = isinstance(first, CommittedLedger) and before.entry_id > first.last_entry_id
-        if is_over and place[0] + 1 < len(listed):
-            first = listed[place[0] + 1]
-        return self._logs.truncate(self.name, self.uid, first.ledger_id)
+        return self._logs.truncate(self.name, self.uid, first_kept(self, before))
 
     def open_writer(
         self,
@@ -287,8 +280,8 @@ class Log:
         asked = AskedLanes.of(partition_key, lanes)
         options = self._options(ensemble_size, write_quorum, ack_quorum, digest_type)
         create = self._access.create_ledger
-        target = self._row_target(compression)
-        return append_rows(target, rows, lambda job: create(options, job), application, asked, merge_schema=merge_schema)
+        write = RowWrite(rows, asked, merge_schema, lambda job: create(options, job))
+        return append_rows(self._row_target(compression), write, application)
 
     def open_row_writer(
         self,
@@ -317,7 +310,8 @@ class Log:
         limits = RowLimits(self.name, max_rows, max_bytes, max_delay_s, self._access.append_wait_s)
         conversion = Conversion(self.name, self.schema if schema is None else schema)
         numbers = RowNumbers(json.dumps(conversion.schema), merge_schema)
-        timestamps = target.check(numbers.schema_json, merge=merge_schema)[1]
+        given = parse_schema(self.name, numbers.schema_json)
+        timestamps = timestamps_of_dates(given, target.check(given, merge=merge_schema)[1])
         create = self._access.create_ledger
         rolls = RollLimits(roll_bytes, self._access.window_bytes, self._access.append_wait_s)
         leadership = Leadership(self._logs, self.name, self.uid, lambda job: create(options, job), numbers)
@@ -372,10 +366,25 @@ class Log:
     def _commit(self, request: CommitRequest) -> LogVersion:
         return self._logs.commit_or_abort(self._logs.jobs.begin(self.name, self.uid), request)
 
-    def _described(self, ledgers: Sequence[int | CommittedLedger]) -> tuple[CommittedLedger, ...]:
-        ids = [one for one in ledgers if not isinstance(one, CommittedLedger)]
-        entries = {one.ledger_id: CommittedLedger.of_entries(one) for one in self._logs.ledgers.describe(ids)}
-        return tuple(one if isinstance(one, CommittedLedger) else entries[one] for one in ledgers)
+
+def described(logs: LogStore, ledgers: Sequence[int | CommittedLedger]) -> tuple[CommittedLedger, ...]:
+    """Ledgers of entries as a log lists them. Raises NoSuchLedgerError, LedgerNotClosedError."""
+    ids = [one for one in ledgers if not isinstance(one, CommittedLedger)]
+    entries = {one.ledger_id: CommittedLedger.of_entries(one) for one in logs.ledgers.describe(ids)}
+    return tuple(one if isinstance(one, CommittedLedger) else entries[one] for one in ledgers)
+
+
+def first_kept(log: Log, before: LogPosition) -> int:
+    """The first ledger that stays where all before a position is removed. Raises as ``Log.truncate``."""
+    listed = log.ledgers()
+    place = place_of(log.name, listed, "before", before)
+    if place is None:
+        raise ConfigError("before", before, "it must be a LogPosition: all that is before it goes")
+    first = listed[place[0]]
+    is_over = isinstance(first, CommittedLedger) and before.entry_id > first.last_entry_id
+    if is_over and place[0] + 1 < len(listed):
+        first = listed[place[0] + 1]
+    return first.ledger_id
 
 
 def opener_of(log: Log) -> LogLedgerOpener:
@@ -409,5 +418,5 @@ def create_with_rows(
     options = LedgerOptions(password=access.password)
     target = RowTarget(logs, name, None, access.batch_bytes, access.window_bytes)
     create = access.create_ledger
-    asked = AskedLanes.of(None, None)
-    return append_rows(target, rows, lambda job: create(options, job), application, asked, merge_schema=merge_schema)
+    write = RowWrite(rows, AskedLanes.of(None, None), merge_schema, lambda job: create(options, job))
+    return append_rows(target, write, application)

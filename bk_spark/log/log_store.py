@@ -14,11 +14,12 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError, NoSuchLogError
 from bk_spark.log.changes.commit import CommitContext, commit
+from bk_spark.log.changes.commit_logs import CommittedTransaction, LogCommit, commit_logs
 from bk_spark.log.changes.delete import LogDeleter
 from bk_spark.log.changes.jobs import WriteJob, WriteJobs
 from bk_spark.log.changes.ledgers import LogLedgers
@@ -121,6 +122,41 @@ class LogStore:
         if version.job_id == job.job_id:  # otherwise there was nothing to commit, and the job was aborted
             self._finish(job, request)
         return version
+
+    def commit_logs(self, commits: Sequence[LogCommit], application: tuple[str, int] | None = None) -> CommittedTransaction:
+        """Commit the jobs of several logs, all or none, and finish them; or abort them all and raise what went wrong.
+
+        At most MAX_LOGS. As ``commit_or_abort`` does for one log; with an application, its id and version count for the whole
+        transaction, and are apart from those of commits to one log. Raises what ``commit`` raises.
+        """
+        transaction_id = self._draw_id()
+        try:
+            made = commit_logs(self._commits, transaction_id, commits, application)
+        except BaseException as problem:
+            if self.abort_logs([one.job for one in commits]) or not isinstance(problem, MetadataUnavailableError):
+                raise
+            made = commit_logs(self._commits, transaction_id, commits, application)
+        for one in commits:
+            if one.job.log_name in made.versions and not made.is_duplicate:
+                self._finish(one.job, one.request)
+            else:
+                self._leave(one.job)
+        return made
+
+    def abort_logs(self, jobs: Sequence[WriteJob]) -> bool:
+        """End the jobs of one transaction, and delete their ledgers. False, and nothing is deleted, if it took effect.
+
+        A job that the transaction had nothing to do for ends in any case.
+        """
+        ended = [self.jobs.abort(job) for job in jobs]
+        return all(ended)
+
+    def _leave(self, job: WriteJob) -> None:
+        """End a job for which there was nothing to commit."""
+        try:
+            self.jobs.abort(job)
+        except (BookKeeperError, StoreError, TransactionFailedError) as problem:
+            logger.warning("write job %s on log '%s' is left to the sweep: %s", job.job_id, job.log_name, problem)
 
     def _finish(self, job: WriteJob, request: CommitRequest) -> None:
         """Delete what the job leaves behind. The commit has taken effect, so a failure here is only logged."""

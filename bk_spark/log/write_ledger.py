@@ -19,6 +19,7 @@ from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.entries.digest import payload_bytes
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError
 from bk_spark.log.stored.values import CommittedLedger
+from bk_spark.rows.lane_limits import MAX_LANES
 
 REFRESH_S = 300.0
 """Seconds between two touches: 288 of them must fail before the sweep's 24 hours are over, and a thousand tasks cost the
@@ -28,13 +29,14 @@ logger = logging.getLogger(__name__)
 
 
 def write_ledgers(
-    create_ledger: Callable[[], WriteHandle], payloads: Iterable[tuple[int, pa.BinaryArray, int]], window_bytes: int
+    create_ledger: Callable[[int], WriteHandle], payloads: Iterable[tuple[int, pa.BinaryArray, int]], window_bytes: int
 ) -> tuple[CommittedLedger, ...]:
     """Write arrays of payloads, each with its lane and the number of its rows: those of each lane to a new, closed ledger.
 
-    The payloads are in memory that nobody changes. Returns the ledgers by lane; a lane without payloads has none. At most
-    ``window_bytes`` of several ledgers together are sent and not confirmed, beside one array. Raises what ``payloads`` and a
-    ledger raise; what was written then belongs to the job, whose end deletes it.
+    The payloads are in memory that nobody changes. ``create_ledger`` is given the lane. Returns the ledgers by lane; a lane
+    without payloads has none. With several logs, a lane of log n is given as n * MAX_LANES + lane. At most ``window_bytes`` of
+    several ledgers together are sent and not confirmed, beside one array. Raises what ``payloads`` and a ledger raise; what was
+    written then belongs to the job, whose end deletes it.
     """
     ledgers: dict[int, _LaneLedger] = {}
     sent: deque[tuple[Future[tuple[int, int]], int]] = deque()
@@ -43,7 +45,7 @@ def write_ledgers(
         for lane, array, count in payloads:
             ledger = ledgers.get(lane)
             if ledger is None:
-                ledger = ledgers[lane] = _LaneLedger(lane, create_ledger())
+                ledger = ledgers[lane] = _LaneLedger(lane % MAX_LANES, create_ledger(lane))
             last = ledger.append(array, count)  # waits while too much of this ledger is unconfirmed
             if len(ledgers) > 1:
                 sent.append((last, payload_bytes(array)))

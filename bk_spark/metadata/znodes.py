@@ -22,6 +22,7 @@
     <root>/bk_spark/ids_above/<bookie id> the highest ledger id of a bookie that found the source of ledger ids below it
     <root>/bk_spark/logs/names/<name>     the uid of a log
     <root>/bk_spark/logs/data/<uid>/…     the log itself
+    <root>/bk_spark/logs/transactions/<2 hex>/<sha256>   the last transaction of one application id
     <root>/bk_spark/logs/clock            written to learn the store's own time
 
 Ref: Apache BookKeeper's ledger managers and id generators; docs/formats.md for the values.
@@ -88,6 +89,7 @@ class Znodes:
 
     log_names = _Path("/bk_spark/logs/names")
     log_data = _Path("/bk_spark/logs/data")
+    log_transactions = _Path("/bk_spark/logs/transactions")
     log_clock = _Path("/bk_spark/logs/clock")
 
     @property

@@ -5,8 +5,9 @@ python -m tests.simulation show SEED [--whole]      the trace of one seed
 python -m tests.simulation replay FILE [--whole]    the trace of a failure that ``run`` wrote down
 python -m tests.simulation script FILE      the trace of a script of tests/scenarios
 python -m tests.simulation mutants          after how many runs each deliberate bug is caught
-python -m tests.simulation run-logs [--seeds N] [--first SEED] [--processes N] [--tiers]    duels for a log; with a tier
-python -m tests.simulation show-log SEED [--tiers]    the trace of one duel
+python -m tests.simulation run-logs [--seeds N] [--first SEED] [--processes N] [--tiers | --transactions]
+                                      duels for a log; with a tier; for three logs
+python -m tests.simulation show-log SEED [--tiers | --transactions]    the trace of one duel
 python -m tests.simulation log-mutants      after how many duels each deliberate bug of the log's code is caught
 python -m tests.simulation generated-mutants [--count N] [--seed SEED]   how many mutants made from the source each engine kills
 python -m tests.simulation exhaustive [--states N]    every schedule of small scopes, or the first N states of each
@@ -69,7 +70,9 @@ def _parser() -> argparse.ArgumentParser:
     show_log = commands.add_parser("show-log", help="play one duel and print its trace")
     show_log.add_argument("seed", type=int)
     for one in (logs, show_log):
-        one.add_argument("--tiers", action="store_true", help="the log has a tier")
+        kinds = one.add_mutually_exclusive_group()
+        kinds.add_argument("--tiers", action="store_true", help="the log has a tier")
+        kinds.add_argument("--transactions", action="store_true", help="there are three logs, with transactions over them")
     commands.add_parser("log-mutants", help="search for all deliberate bugs of the log's code")
     run.add_argument("--failures", type=Path, default=Path("simulation-failures"), help="where failures are written to")
     run.add_argument("--coverage", action="store_true", help="count the branches of the state machines (in one process, slow)")
@@ -101,18 +104,19 @@ def _script(file: Path) -> int:
 def _logs(options: argparse.Namespace) -> int:
     from tests.simulation.engines.choices import SeededChoices
     from tests.simulation.logs import campaign as log_campaign
-    from tests.simulation.logs import mutants, tier_mutants
-    from tests.simulation.logs.duel import run_duel
+    from tests.simulation.logs import mutants, tier_mutants, transaction_mutants
 
     if options.command == "log-mutants":
         processes = os.cpu_count() or 1
-        return _print_all(chain(mutants.table(processes), tier_mutants.table(processes)))
+        tables = (mutants.table(processes), tier_mutants.table(processes), transaction_mutants.table(processes))
+        return _print_all(chain(*tables))
+    kind = log_campaign.kind_of(tiers=options.tiers, transactions=options.transactions)
     if options.command == "show-log":
-        outcome = run_duel(SeededChoices(options.seed), is_traced=True, tiers=options.tiers)
+        outcome = kind(SeededChoices(options.seed), is_traced=True)
         print("\n".join(outcome.trace))
         return 1 if outcome.violation is not None else 0
     started_s = time.monotonic()
-    totals = log_campaign.run_campaign(options.first, options.seeds, options.processes, tiers=options.tiers)
+    totals = log_campaign.run_campaign(options.first, options.seeds, options.processes, kind)
     print(totals.report(time.monotonic() - started_s))
     for seed, problem in sorted(totals.failures.items()):
         print(f"seed {seed}: {problem}")

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming import StreamingQuery
@@ -101,6 +102,33 @@ def test_a_running_query_reads_two_logs_and_one_that_comes_each_row_once(query: 
         assert [value for value in one.values if value // 10 == tens] == expected
     latest = json.loads(running.lastProgress["sources"][0]["latestOffset"])
     assert sorted(entry["name"] for entry in latest["logs"].values()) == [f"{log}-a", f"{log}-b", f"{log}-c"]
+
+
+def transact(bookkeeper: BookKeeper, log: str, number: int) -> None:
+    """The same number once into log a and three times into log b; from 6 on, once into log c, too."""
+    with bookkeeper.transaction() as transaction:
+        transaction.append_rows(f"{log}-a", pa.table({"id": [number]}), create=True)
+        transaction.append_rows(f"{log}-b", pa.table({"id": [number] * 3}), create=True)
+        if number >= 6:
+            transaction.append_rows(f"{log}-c", pa.table({"id": [number]}), create=True)
+
+
+def test_each_batch_has_a_transaction_in_all_logs_or_in_none(query: Any, bookkeeper: BookKeeper, log: str) -> None:
+    """While transactions come, with limits that cut the logs anywhere, and with a log that a transaction makes."""
+    transact(bookkeeper, log, 0)
+    one = query()
+    running = one.start(logsPattern=f"{log}-.", maxRowsPerTrigger=5, **EARLIEST)
+    for number in range(1, 12):
+        transact(bookkeeper, log, number)
+        if number % 3 == 2:
+            bookkeeper.append_rows(f"{log}-a", pa.table({"id": [100 + number]}))
+    wait_until(lambda: len(one.values) == 6 * 4 + 6 * 5 + 4 or running.exception() is not None, 120)
+    running.stop()
+    for number in range(12):
+        assert [batch.count(number) for batch in one.batches if number in batch] == [4 + (number >= 6)]
+    rest = Query(one._logs, one.checkpoint)
+    transact(bookkeeper, log, 50)
+    assert rest.drain(logsPattern=f"{log}-.", maxRowsPerTrigger=1)[-1] == [50] * 5
 
 
 def test_a_restart_repeats_the_last_batch_and_goes_on_also_with_a_log_that_came(query: Any, direct: Direct, log: str) -> None:

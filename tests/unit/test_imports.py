@@ -69,7 +69,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "log/log_handle": ("log/leader", "log/cleanup", "log/rows"),
     "lake": ("log/tier", "log/cleanup"),
     "topic": ("client/ledger", "pulsar", "files"),
-    "bookkeeper": ("log/log_handle", "lake", "topic", "embedded/join"),
+    "log/log_transaction": ("log/log_handle",),
+    "bookkeeper": ("log/log_transaction", "lake", "topic", "embedded/join"),
     "replication": ("bookkeeper",),
     "aio": ("bookkeeper",),
     # bookie
@@ -207,6 +208,8 @@ USES = {
         "client/ledger",
         "log/leader",
         "log/rows",
+        "log/log_transaction",
+        "log/tier/kept_footers",
         "log/tier/kept_group",
         "log/write_ledger",
         "lake/watch",

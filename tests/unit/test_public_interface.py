@@ -25,6 +25,6 @@ def test_the_package_lists_its_public_names_and_nothing_else() -> None:
 def test_the_help_of_the_package_is_short_and_begins_with_what_there_is() -> None:
     """Each class in it shows all that it inherits: those of errors alone were 100,000 characters."""
     text = pydoc.render_doc(bk_spark, renderer=pydoc.plaintext)  # type: ignore[attr-defined]
-    assert len(text) < 50_000
+    assert len(text) < 60_000
     head = text[:3_000]
     assert all(name in head for name in dir(bk_spark))

@@ -66,12 +66,13 @@ class FollowedLog:
         """See ``plan_again``."""
         return planned(self.logs.names, self.uid, head, plan)
 
-    def initial_position(self, options: SourceOptions) -> StreamPosition:
+    def initial_position(self, options: SourceOptions, head: Head | None = None) -> StreamPosition:
         """Where a stream without a checkpoint starts: by default behind everything that is confirmed now.
 
-        Raises ConfigError for an offset of another log, or one that the log does not keep any more.
+        ``head`` is where the log stands now, if that is known. Raises ConfigError for an offset of another log, or one that the
+        log does not keep any more.
         """
-        head = self.logs.names.fresh_head(self.name, self.uid)
+        head = head or self.logs.names.fresh_head(self.name, self.uid)
         return self.planned(head, lambda head: self._initial(options, head))
 
     def earliest(self) -> StreamPosition:

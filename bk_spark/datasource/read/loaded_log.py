@@ -17,6 +17,7 @@ from bk_spark.datasource.spark_schema import ENTRIES, from_json, to_arrow, with_
 from bk_spark.errors import ConfigError, State
 from bk_spark.log.stored.lanes import PLAIN, Lanes
 from bk_spark.log.stored.snapshot import check_version
+from bk_spark.log.stored.values import Head
 from bk_spark.rows.where.filter import RowFilter, bind
 
 
@@ -56,12 +57,16 @@ def load_log(bookkeeper: BookKeeper, options: SourceOptions, name: str) -> Loade
 
     Raises NoSuchLogError; ConfigError for a version that the log does not have, or does not keep any more.
     """
-    reader = bookkeeper.logs.reader
     uid = bookkeeper.logs.names.uid(name)
-    head = bookkeeper.logs.names.head(name, uid)
+    return load_at(bookkeeper, options, uid, bookkeeper.logs.names.head(name, uid))
+
+
+def load_at(bookkeeper: BookKeeper, options: SourceOptions, uid: str, head: Head) -> LoadedLog:
+    """As ``load_log``, of a log that stands at ``head`` now."""
+    reader, name = bookkeeper.logs.reader, head.name
     version = head.version
     if options.timestamp_as_of is not None:
-        version = reader.version_at(name, uid, options.timestamp_as_of)
+        version = reader.version_at(name, uid, options.timestamp_as_of, head)
     elif options.version_as_of is not None:
         version = options.version_as_of
     check_version(name, head, version)

@@ -1,27 +1,21 @@
-"""What a ``load()`` of several logs sees: a version of each, taken log after log, and their columns together.
+"""What a ``load()`` of several logs sees: a version of each, all of one moment, and their columns together.
 
-Columns match by name. A column that a log lacks is null in its rows. Where the types differ, one must hold every value of the
-other, and rows are read as the wider one: the rule of ``mergeSchema``. A log that holds nothing gives no rows and no columns.
+A column that a log lacks is null in its rows. A log that holds nothing gives no rows and no columns.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.datasource.option_values import MAX_LOGS_READ
 from bk_spark.datasource.options import SourceOptions
-from bk_spark.datasource.read.loaded_log import LoadedLog, Stored, load_log
-from bk_spark.errors import ConfigError, NoSuchLogError, SchemaMismatchError
-from bk_spark.log.stored.merging import ApartTypes, ClashingNames, merged_fields
-from bk_spark.log.stored.schema import type_name
-
-_NAMES_SHOWN = 5
-"""Names of logs in one error."""
+from bk_spark.datasource.read.loaded_log import LoadedLog, Stored, load_at, load_log
+from bk_spark.errors import ConfigError, NoSuchLogError
+from bk_spark.log.stored.columns_together import LogColumns, columns_together, names_together
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +36,18 @@ def load_logs(bookkeeper: BookKeeper, options: SourceOptions) -> LoadedLogs:
         log = _only_log(bookkeeper, options)
         return LoadedLogs((log,), log.stored)
     names = options.logs if options.logs_pattern is None else matching(options.logs_pattern, bookkeeper.logs.names.all())
-    logs = tuple(load_log(bookkeeper, options, name) for name in names)
+    logs = tuple(_at_one_moment(bookkeeper, options, names))
     return LoadedLogs(logs, together(logs))
+
+
+def _at_one_moment(bookkeeper: BookKeeper, options: SourceOptions, names: Sequence[str]) -> Iterator[LoadedLog]:
+    """The logs in the order of their names, each transaction in all of them or in none. Raises NoSuchLogError."""
+    uids = bookkeeper.logs.names.find_many(names)
+    heads = bookkeeper.logs.names.heads({uid: name for name, uid in uids.items()})
+    for name in names:
+        if name not in uids or uids[name] not in heads:
+            raise NoSuchLogError(name)
+        yield load_at(bookkeeper, options, uids[name], heads[uids[name]])
 
 
 def _only_log(bookkeeper: BookKeeper, options: SourceOptions) -> LoadedLog:
@@ -78,48 +82,14 @@ def matching_now(pattern: str, names: Sequence[str]) -> list[str]:
 
 def together(logs: Sequence[LoadedLog]) -> Stored:
     """The content of the logs and the columns of all: those of the first log, then what each further one adds."""
-    names = ", ".join(log.name for log in logs[:_NAMES_SHOWN])
-    if len(logs) > _NAMES_SHOWN:
-        names += f" and {len(logs) - _NAMES_SHOWN} more"
+    names = names_together([log.name for log in logs])
     filled = [log for log in logs if log.content is not None]
     for log in filled:
         if log.content != filled[0].content:
             problem = f"log '{filled[0].name}' holds {filled[0].content}, log '{log.name}' holds {log.content}: read them apart"
             raise ConfigError("the list of logs", names, problem)
-    content = filled[0].content if filled else None
-    return Stored(names, f"each of the logs {names}", content, _merged_schemas(filled) if content == "rows" else None)
-
-
-def _merged_schemas(logs: Sequence[LoadedLog]) -> str:
-    schemas = [json.loads(str(log.schema_json)) for log in logs]
-    merged = schemas[0]["fields"]
-    for place in range(1, len(schemas)):
-        if schemas[place] != schemas[place - 1]:
-            try:
-                merged = merged_fields(merged, schemas[place]["fields"], "")
-            except (ApartTypes, ClashingNames) as problem:
-                raise _mismatch(logs, schemas, place) from problem
-    return json.dumps({**schemas[0], "fields": merged})
-
-
-def _mismatch(logs: Sequence[LoadedLog], schemas: Sequence[Any], place: int) -> Exception:
-    """The error for the log at ``place``, with the first one before it that it does not fit.
-
-    There is one: each type and each name of the columns together is that of one log.
-    """
-    for before in range(place):
-        try:
-            merged_fields(schemas[before]["fields"], schemas[place]["fields"], "")
-        except ApartTypes as apart:
-            return _apart(logs[before].name, logs[place].name, apart)
-        except ClashingNames as clash:
-            problem = f"together with log '{logs[before].name}' it has the columns {clash.names}, one name to Spark"
-            return SchemaMismatchError(logs[place].name, f"{problem}: read the two apart")
-    raise AssertionError("two schemas that cannot be merged")
-
-
-def _apart(one: str, other: str, apart: ApartTypes) -> SchemaMismatchError:
-    column = apart.place.removeprefix(".")
-    here, there = type_name(apart.given), type_name(apart.stored)
-    problem = f"column '{column}' is {here}, in log '{one}' it is {there}, and neither type holds every value of the other"
-    return SchemaMismatchError(other, f"{problem}: read the two apart, and cast the column")
+    content, schema_json = filled[0].content if filled else None, None
+    if content == "rows":
+        columns = [LogColumns(log.name, json.loads(str(log.schema_json))) for log in filled]
+        schema_json = json.dumps(columns_together(columns))
+    return Stored(names, f"each of the logs {names}", content, schema_json)

@@ -7,6 +7,7 @@ Ref: docs/rules.md, log rules 2, 6, 7 and 8.
 
 from __future__ import annotations
 
+import itertools
 import uuid
 from dataclasses import replace
 
@@ -19,6 +20,7 @@ from bk_spark.errors import ConfigError, LogReplacedError
 from bk_spark.log.stored.values import Head
 from bk_spark.log.stream.follow import LedgerEnd, Newest
 from bk_spark.log.stream.positions import StreamPosition
+from bk_spark.log.stream.whole_transactions import MadeVersion
 
 
 class LogStream:
@@ -69,6 +71,33 @@ class LogStream:
         found = self.log.planned(self._head, admit)
         is_empty = found.end == start and not found.is_cut  # all that lies between was truncated, or is of other lanes
         return replace(found, end=end, is_nothing=False) if is_empty else found
+
+    def made(self, after: int, last: int) -> list[MadeVersion]:
+        """See ``FollowedLogs``. What is vacuumed is not told any more."""
+        if self._head.transaction_version <= after:
+            return []
+
+        def found(head: Head) -> list[MadeVersion]:
+            first, newest = max(after + 1, head.oldest_record), min(last, head.version)
+            versions = self.log.logs.reader.versions(self.log.name, self.log.uid, first, newest)
+            return [MadeVersion(one.version, one.time_ms, one.transaction) for one in versions if one.transaction is not None]
+
+        return self.log.planned(self._head, found)
+
+    def end_of_version(self, version: int) -> StreamPosition | None:
+        """Behind all that it gives the stream to read; None if that is nothing."""
+        return self.log.follower.end_of_version(version, self._reading.lanes_of(self.log.name))
+
+    def before(self, version: int, start: StreamPosition, end: StreamPosition) -> StreamPosition:
+        """The last position between the two at which nothing of ``version`` was read."""
+        fail, lanes_of = self._reading.options.fail_on_data_loss, self._reading.lanes_of(self.log.name)
+
+        def last(head: Head) -> StreamPosition:
+            stretches = self.log.follower.stretches(start, end, head, fail_on_data_loss=fail, lanes_of=lanes_of)
+            older = itertools.takewhile(lambda one: one.version < version, stretches)
+            return max((one.position_after for one in older), default=start)
+
+        return self.log.planned(self._head, last)
 
     def portions(self, first: StreamPosition, last: StreamPosition, logs: int = 1) -> list[MicroBatchPortion]:
         """The portions of a batch, the same for the same positions. ``logs`` share ``minPartitions``.

@@ -21,6 +21,7 @@ from bk_spark.datasource.read.several_offset import InLog, SeveralOffset, parse_
 from bk_spark.datasource.read.tail import StreamThreads
 from bk_spark.errors import ConfigError, LogGoneError, NoSuchLogError
 from bk_spark.log.stream.positions import StreamOffset, StreamPosition
+from bk_spark.log.stream.whole_transactions import MadeVersion
 
 DELETED = "it was deleted, and the stream may not have read all of it"
 
@@ -65,7 +66,11 @@ class LogStreams:
             raise NoSuchLogError(missing)
         if options.starting_offsets not in (None, EARLIEST, LATEST):
             return self._given(str(options.starting_offsets), named)
-        starts = {uid: self.stream(uid, name).log.initial_position(options) for uid, name in named.items()}
+        heads = self._bookkeeper.logs.names.heads(named)
+        gone = next((name for uid, name in named.items() if uid not in heads), None)
+        if gone is not None:
+            raise NoSuchLogError(gone)
+        starts = {uid: self.stream(uid, head.name).log.initial_position(options, head) for uid, head in heads.items()}
         return SeveralOffset({uid: InLog(named[uid], StreamOffset(start, start)) for uid, start in starts.items()})
 
     def standing(self, given: SeveralOffset) -> dict[str, InLog]:
@@ -93,6 +98,25 @@ class LogStreams:
             raise NoSuchLogError(name)
         check_fits(log, self._stored, self._reading)
         self._checked.add(uid)
+
+    def made(self, uid: str, after: int, last: int) -> list[MadeVersion]:
+        """See ``FollowedLogs``."""
+        return self._streams[uid].made(after, last) if uid in self._streams else []
+
+    def behind(self, uid: str, version: int) -> StreamPosition | None:
+        """See ``FollowedLogs``. A log that the stream has left gives nothing."""
+        return self._streams[uid].end_of_version(version) if uid in self._streams else None
+
+    def before(self, uid: str, version: int, start: StreamPosition, end: StreamPosition) -> StreamPosition:
+        """See ``FollowedLogs``."""
+        return self._streams[uid].before(version, start, end)
+
+    def awaits(self, uid: str) -> bool:
+        """Whether there is a log that the options name, and that the last look at the names did not find."""
+        if uid in self._left or uid in self._streams:
+            return False
+        head = self._bookkeeper.logs.names.head_of(uid)
+        return head is not None and self._named.names(head.name)
 
     def freeze(self) -> None:
         """From now on no log comes, and none is read further than what is confirmed now."""

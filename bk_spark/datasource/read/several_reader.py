@@ -25,6 +25,7 @@ from bk_spark.datasource.read.several_offset import BatchRange, InLog, SeveralOf
 from bk_spark.datasource.read.shares import in_turn, share_out
 from bk_spark.errors import LogGoneError, NoSuchLogError
 from bk_spark.log.stream.positions import Offset, StreamOffset, StreamPosition
+from bk_spark.log.stream.whole_transactions import whole_ends
 
 logger = logging.getLogger(__name__)
 
@@ -68,7 +69,8 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         newest = self._newest_of(standing, given)
         self._newest = SeveralOffset({uid: InLog(standing[uid].name, StreamOffset(end)) for uid, end in newest.items()})
         limits = Limits.of(limit, self._reading.options)
-        ends = newest if limits.is_unlimited else self._admitted(standing, newest, limits)
+        admitted = newest if limits.is_unlimited else self._admitted(standing, newest, limits)
+        ends = self._whole(standing, admitted, newest)
         batch = {
             uid: InLog(standing[uid].name, standing[uid].offset.end_of_batch(end))
             for uid, end in ends.items()
@@ -139,6 +141,16 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if not self._logs.is_gone(uid, one.name, is_known=is_known):
                     newest[uid] = start
         return newest
+
+    def _whole(
+        self, standing: Mapping[str, InLog], ends: Mapping[str, StreamPosition], newest: Mapping[str, StreamPosition]
+    ) -> Mapping[str, StreamPosition]:
+        """The ends with whole transactions alone. Where a log was deleted meanwhile: none; the next batch says so."""
+        starts = {uid: one.offset.position for uid, one in standing.items()}
+        try:
+            return whole_ends(self._logs, starts, ends, newest)
+        except NoSuchLogError:
+            return {uid: starts[uid] for uid in ends}
 
     def _admitted(
         self, standing: Mapping[str, InLog], newest: Mapping[str, StreamPosition], limits: Limits

@@ -58,11 +58,8 @@ class Attempt:
     def logs(self) -> LogStore:
         return connect(self.options.metadata, self.options.client).logs
 
-    def _create_ledger(self) -> WriteHandle:
-        options = self.options
-        quorums = (options.ensemble_size, options.write_quorum, options.ack_quorum)
-        bookkeeper = connect(options.metadata, options.client)
-        return bookkeeper.create_ledger(*quorums, options.digest_type, options.password, job=self.job)
+    def _create_ledger(self, lane: int) -> WriteHandle:
+        return create_ledger(self.options, self.job)
 
     def _payloads(self, batches: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.BinaryArray, int]]:
         """Arrays of payloads to append, with the lane and the number of the rows in each."""
@@ -71,17 +68,29 @@ class Attempt:
             for payloads in gathered_entries(entry_payloads(batches), options.client.add_batch_bytes):
                 yield 0, payloads, len(payloads)
             return
-        cut = PayloadFormat(
-            compression=options.compression, max_rows=options.max_rows_per_entry, max_bytes=options.max_bytes_per_entry
-        )
         checked = self._checked(batches) if self.checks_values else batches
         split = in_lanes(checked, self.lanes.columns, self.lanes.count)
-        yield from row_payloads(self.job.log_name, to_arrow(self.schema), cut, split, options.client.add_batch_bytes)
+        stored, cut = to_arrow(self.schema), payload_format(options)
+        yield from row_payloads(self.job.log_name, stored, cut, split, options.client.add_batch_bytes)
 
     def _checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             check_values(self.job.log_name, batch)
             yield check_dates(self.job.log_name, batch, self.timestamps)
+
+
+def create_ledger(options: SourceOptions, job: WriteJob) -> WriteHandle:
+    """A ledger of the job, as the options ask for it."""
+    quorums = (options.ensemble_size, options.write_quorum, options.ack_quorum)
+    bookkeeper = connect(options.metadata, options.client)
+    return bookkeeper.create_ledger(*quorums, options.digest_type, options.password, job=job)
+
+
+def payload_format(options: SourceOptions) -> PayloadFormat:
+    """How rows are cut into entries."""
+    return PayloadFormat(
+        compression=options.compression, max_rows=options.max_rows_per_entry, max_bytes=options.max_bytes_per_entry
+    )
 
 
 def entry_payloads(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.BinaryArray]:

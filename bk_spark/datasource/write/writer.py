@@ -140,7 +140,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     @plain_errors()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> LedgerMessage:
         """Run one task attempt and close its ledger, which nobody reads before the commit."""
-        query_id, batch_id = _running_batch()
+        query_id, batch_id = running_batch()
         return LedgerMessage(self._attempt.job, self._attempt.write(iterator), query_id, batch_id, self._attempt.lanes)
 
     @plain_errors()
@@ -194,7 +194,7 @@ def abort_job(attempt: Attempt, job: WriteJob) -> None:
         logger.warning("write job %s on log '%s' is left to the sweep: %s", job.job_id, job.log_name, problem)
 
 
-def _running_batch() -> tuple[str, int]:
+def running_batch() -> tuple[str, int]:
     """The streaming query and the batch of the running task. Raises ConfigError where Spark does not set them."""
     context = TaskContext.get()
     query_id, batch_id = (context and context.getLocalProperty(name) for name in (QUERY_ID, BATCH_ID))

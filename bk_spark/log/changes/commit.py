@@ -17,9 +17,10 @@ Each try reads everything anew, so one rule covers every refusal and every lost 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from typing import Final, TypeVar
 
 from bk_spark.errors import (
     BookKeeperError,
@@ -45,6 +46,7 @@ from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.store import (
     MetadataStore,
     NodeExistsError,
+    StoreChange,
     StoreError,
     TransactionFailedError,
     Versioned,
@@ -54,6 +56,8 @@ _CONFLICT_TRIES = 100
 """Each further try means that another commit to the same log succeeded."""
 _UNAVAILABLE_TRIES = 3
 """A store that fails three times, each with its own time-out, is down."""
+
+_Result = TypeVar("_Result")
 
 logger = logging.getLogger(__name__)
 
@@ -75,11 +79,61 @@ class CommitContext:
 
 def commit(context: CommitContext, job: WriteJob, request: CommitRequest) -> LogVersion:
     """See LogStore.commit."""
-    return _Commit(context, job, request).run()
+    part = LogPart(context, job, request)
+    return until_done([part], part.try_alone)
 
 
-class _Commit:
-    """One call of commit: its tries, and whether one of them may have taken effect without a reply."""
+def until_done(parts: Sequence[LogPart], one_try: Callable[[], _Result]) -> _Result:
+    """Try until it is done, or cannot be: the tries of one commit, which has so many parts."""
+    try:
+        return _tried(parts, one_try)
+    except (JobEndedError, NoSuchLedgerError):
+        for part in parts:
+            part.check_not_deleted()  # a deletion ends the jobs of a log, and deletes their ledgers
+        raise
+
+
+def _tried(parts: Sequence[LogPart], one_try: Callable[[], _Result]) -> _Result:
+    unavailable = 0
+    refusal: Exception | None = None
+    for _ in range(_CONFLICT_TRIES):
+        try:
+            return one_try()
+        except (TransactionFailedError, StoreError) as refused:
+            refusal = refused
+        except MetadataUnavailableError as failure:
+            unavailable += 1
+            if unavailable == _UNAVAILABLE_TRIES:
+                raise parts[0].given_up(failure) from failure
+    problem = f"{_CONFLICT_TRIES} tries to commit each met another change, nothing was committed: try again later"
+    raise MetadataConflictError(f"log '{parts[0].log_name}'", problem) from refusal
+
+
+def send(store: MetadataStore, changes: Sequence[StoreChange], parts: Sequence[LogPart]) -> None:
+    """The transaction, after which the next try must look whether it took effect."""
+    try:
+        store.transaction(changes)
+    except MetadataUnavailableError:
+        for part in parts:
+            part.reply_lost = True
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """What one try is to do in one log, and what that rests on."""
+
+    basis: Basis
+    plan: CommitPlan
+
+    @property
+    def changes_nothing(self) -> bool:
+        """A truncation before the first ledger."""
+        return self.plan.version.kind is CommitKind.TRUNCATE and not self.plan.version.removed.ledgers
+
+
+class LogPart:
+    """What one call of commit does in one log: what is known from earlier tries, and prepared there."""
 
     def __init__(self, context: CommitContext, job: WriteJob, request: CommitRequest) -> None:
         self._context = context
@@ -88,7 +142,8 @@ class _Commit:
         self._jobs = context.jobs
         self._reader = context.reader
         self._job = job
-        self._log_name = job.log_name
+        self.log_name: Final = job.log_name
+        self.uid: Final = job.uid
         self._request = request
         self._schema = None if request.schema_json is None else parse_schema(job.log_name, request.schema_json)
         self._pages = pages_of(request.ledgers, request.remove)
@@ -97,63 +152,56 @@ class _Commit:
         """The uid of the log for which pages are written and ledgers are claimed."""
         self._known_listings: dict[str, tuple[int, Listing]] = {}
         """By uid: the version and listing that an earlier try read. The next try reads only the versions since then."""
-        self._reply_lost = False
+        self.reply_lost = False
+        """Whether an earlier try may have taken effect."""
 
-    def run(self) -> LogVersion:
-        try:
-            return self._run()
-        except (JobEndedError, NoSuchLedgerError):
-            self._check_not_deleted()  # a deletion ends the jobs of a log, and deletes their ledgers
-            raise
-
-    def _run(self) -> LogVersion:
-        unavailable = 0
-        refusal: Exception | None = None
-        for _ in range(_CONFLICT_TRIES):
-            try:
-                return self._try()
-            except (TransactionFailedError, StoreError) as refused:
-                refusal = refused
-            except MetadataUnavailableError as failure:
-                unavailable += 1
-                if unavailable == _UNAVAILABLE_TRIES:
-                    raise self._given_up(failure) from failure
-        problem = f"{_CONFLICT_TRIES} tries to commit each met another change, nothing was committed: try again later"
-        raise MetadataConflictError(f"log '{self._log_name}'", problem) from refusal
-
-    def _given_up(self, problem: MetadataUnavailableError) -> MetadataUnavailableError:
-        if not self._reply_lost:
+    def given_up(self, problem: MetadataUnavailableError) -> MetadataUnavailableError:
+        """The error after the last try."""
+        if not self.reply_lost:
             return problem
-        text = f"{problem.problem}; whether the commit of write job {self._job.job_id} to log '{self._log_name}' took effect"
+        text = f"{problem.problem}; whether the commit of write job {self._job.job_id} to log '{self.log_name}' took effect"
         return MetadataUnavailableError(
             problem.uri, text + " is unknown, 'bk-spark log show NAME' tells once the store is back"
         )
 
-    def _try(self) -> LogVersion:
-        state = self._jobs.state(self._job)
-        if state is not None and state.version is not None and state.log_uid is not None:
-            return self._committed(state.log_uid, self._reader.version(self._log_name, state.log_uid, state.version))
-        if state is None and self._prepared_for is None:
-            self._jobs.ensure(self._job)
-        basis = self._read()
+    def try_alone(self) -> LogVersion:
+        """One try of a commit of this log alone."""
+        done = self.done()
+        if done is not None:
+            return done
+        basis = self.read()
         if self._is_duplicate(basis):
             return self._drop(basis)
+        ready = self.ready(basis, self._context.clock_ms())
+        if ready.changes_nothing:
+            return self.ended_without_commit(basis, basis.head.version)
+        send(self._store, self.operations(ready), [self])
+        return self.committed(ready.basis.uid, ready.plan.version)
+
+    def done(self) -> LogVersion | None:
+        """The version that an earlier try made. Sees everything that took effect before this call."""
+        state = self._jobs.state(self._job)
+        if state is not None and state.version is not None and state.log_uid is not None:
+            return self.committed(state.log_uid, self._reader.version(self.log_name, state.log_uid, state.version))
+        if state is None and self._prepared_for is None:
+            self._jobs.ensure(self._job)
+        return None
+
+    def ready(self, basis: Basis, now_ms: int) -> Ready:
+        """Plan the commit on ``basis``, with all that must be there before its transaction."""
         self._ends.check_leader(basis.head)
         schema = self._schema_plan(basis)
         if basis.uid != self._prepared_for:
             basis = self._prepared(basis)
-        plan = self._plan(basis, schema)
-        if plan.version.kind is CommitKind.TRUNCATE and not plan.version.removed.ledgers:
-            return self._ended_without_commit(basis, basis.head.version)
-        try:
-            self._store.transaction(commit_operations(self._names, self._job, self._request, basis, plan))
-        except MetadataUnavailableError:
-            self._reply_lost = True
-            raise
-        return self._committed(basis.uid, plan.version)
+        return Ready(basis, self._plan(basis, schema, now_ms))
 
-    def _read(self) -> Basis:
-        uid = self._names.find(self._log_name)
+    def operations(self, ready: Ready) -> list[StoreChange]:
+        """The part of the transaction."""
+        return commit_operations(self._names, self._job, self._request, ready.basis, ready.plan)
+
+    def read(self) -> Basis:
+        """What is to be changed, as it stands now. Raises JobEndedError, NoSuchLogError."""
+        uid = self._names.find(self.log_name)
         target = self._target(uid)
         paths = self._names.paths(target)
         own = self._jobs.paths(self._job)
@@ -165,12 +213,12 @@ class _Commit:
         if directory is None or running is None:
             raise self._ended(directory)
         if head is None and uid is not None:
-            raise NoSuchLogError(self._log_name)
-        what = f"the state of application {application_id!r} in log '{self._log_name}'"
+            raise NoSuchLogError(self.log_name)
+        what = f"the state of application {application_id!r} in log '{self.log_name}'"
         return Basis(
             target,
             paths,
-            Head(self._log_name) if head is None else decode_head(self._log_name, head),
+            Head(self.log_name) if head is None else decode_head(self.log_name, head),
             None if head is None else head.version,
             None if application is None else ApplicationState.decode(what, application.value),
             None if application is None else application.version,
@@ -187,24 +235,24 @@ class _Commit:
             return uid
         if uid is None and self._job.is_new_log:
             return self._job.uid
-        raise NoSuchLogError(self._log_name)
+        raise NoSuchLogError(self.log_name)
 
-    def _check_not_deleted(self) -> None:
+    def check_not_deleted(self) -> None:
         """Raises NoSuchLogError."""
-        uid = self._names.find(self._log_name)
+        uid = self._names.find(self.log_name)
         target = self._target(uid)
         if uid is not None:
-            self._names.head(self._log_name, target)
+            self._names.head(self.log_name, target)
 
     def _ended(self, directory: Versioned | None) -> Exception:
         """``running`` is gone because of an abort, or of this commit's own transaction, which the next try will find."""
         state = decode_state(self._job.job_id, directory)
         if state is not None and state.version is not None:
             return StoreError(self._jobs.paths(self._job).running)
-        if state is None and self._reply_lost:
+        if state is None and self.reply_lost:
             problem = "it ended days ago, whether by its commit is not known any more: look with 'bk-spark log show NAME'"
-            return MetadataConflictError(f"write job {self._job.job_id} on log '{self._log_name}'", problem)
-        return JobEndedError(self._log_name, self._job.job_id)
+            return MetadataConflictError(f"write job {self._job.job_id} on log '{self.log_name}'", problem)
+        return JobEndedError(self.log_name, self._job.job_id)
 
     # Commits that change nothing
 
@@ -217,11 +265,11 @@ class _Commit:
         assert last is not None, "only what the head knows is dropped"
         assert given is not None, "only a commit that carries an application is dropped"
         record = last.version if last.version >= basis.head.oldest_record else basis.head.version
-        version = self._ended_without_commit(basis, record)
+        version = self.ended_without_commit(basis, record)
         self._count_drop(basis, last)
         logger.warning(
             "log '%s': version %s of application '%s' was dropped as a duplicate, version %d of the log holds version %d of it",
-            self._log_name,
+            self.log_name,
             given[1],
             last.application_id,
             last.version,
@@ -236,11 +284,11 @@ class _Commit:
         try:
             self._store.set(basis.paths.application(last.application_id), counted, basis.application_version)
         except (StoreError, MetadataUnavailableError) as problem:
-            logger.info("log '%s': a dropped duplicate was not counted: %r", self._log_name, problem)
+            logger.info("log '%s': a dropped duplicate was not counted: %r", self.log_name, problem)
 
-    def _ended_without_commit(self, basis: Basis, result: int) -> LogVersion:
+    def ended_without_commit(self, basis: Basis, result: int) -> LogVersion:
         """Abort the job; the result is version ``result``. If its commit took effect unseen, the next try finds it."""
-        version = self._reader.version(self._log_name, basis.uid, result)
+        version = self._reader.version(self.log_name, basis.uid, result)
         if not self._jobs.abort(self._job):
             raise StoreError(self._jobs.paths(self._job).running)
         return version
@@ -250,11 +298,10 @@ class _Commit:
         stored = None if head.schema_id is None else self._reader.schema(head.name, basis.uid, head.schema_id)
         return plan_schema(head, self._request, self._schema, stored)
 
-    def _plan(self, basis: Basis, schema: SchemaPlan) -> CommitPlan:
+    def _plan(self, basis: Basis, schema: SchemaPlan, now_ms: int) -> CommitPlan:
         closed = self._ends.find(basis.head)
         listed = self._listing(basis).closed if self._request.kind in REMOVING else ()
-        findings = Findings(schema, closed, listed)
-        return plan_commit(basis.head, self._request, findings, self._job.job_id, self._context.clock_ms())
+        return plan_commit(basis.head, self._request, Findings(schema, closed, listed), self._job.job_id, now_ms)
 
     def _listing(self, basis: Basis) -> Listing:
         name, version, reader = basis.head.name, basis.head.version, self._reader
@@ -263,9 +310,9 @@ class _Commit:
         self._known_listings[basis.uid] = (version, listing)
         return listing
 
-    def _committed(self, uid: str, version: LogVersion) -> LogVersion:
+    def committed(self, uid: str, version: LogVersion) -> LogVersion:
         """Writes a checkpoint if one is due. The commit has taken effect, so a failure of that is only logged."""
-        name, number = self._log_name, version.version
+        name, number = self.log_name, version.version
         if number % CHECKPOINT_INTERVAL == 0:
             try:
                 self._context.checkpoints.write(name, uid, number, self._reader.listing(name, uid, number))
@@ -277,14 +324,14 @@ class _Commit:
     def _prepared(self, basis: Basis) -> Basis:
         """Write the pages, which nobody reads before the commit, and claim the ledgers. Adds ``job_here`` to the basis."""
         if basis.head_version is None:
-            self._names.check_free(self._log_name)
+            self._names.check_free(self.log_name)
             self._names.prepare(basis.uid)
         pages = basis.paths.job(self._job.job_id)
         if basis.uid != self._job.uid:
             self._make(basis.paths.job_bucket(self._job.job_id))
             self._make(pages.root, JobState(home=self._job.uid).encode())
             self._make(pages.pages)
-        claim = Claim(self._log_name, basis.uid, basis.paths, self._job.job_id)
+        claim = Claim(self.log_name, basis.uid, basis.paths, self._job.job_id)
         self._context.ledgers.claim(claim, self._request.ledgers)
         if self._request.opened is not None:
             self._context.ledgers.check_own(claim, self._request.opened)
@@ -305,5 +352,5 @@ class _Commit:
             self._store.create(path, value)
         except NodeExistsError:
             if self._store.get(path).value != value:
-                what = f"write job {self._job.job_id} on log '{self._log_name}'"
+                what = f"write job {self._job.job_id} on log '{self.log_name}'"
                 raise MetadataConflictError(what, "another commit of the same job listed other ledgers") from None

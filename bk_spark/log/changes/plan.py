@@ -20,6 +20,7 @@ from bk_spark.log.stored.values import (
     LogVersion,
     OpenLedger,
     Totals,
+    TransactionRecord,
     WriterState,
     page_count,
 )
@@ -279,6 +280,13 @@ def plan_commit(head: Head, request: CommitRequest, found: Findings, job_id: str
     repeated = {name: getattr(version, name) for name in _REPEATED}
     schema_count = head.schema_count + (schema.new_schema is not None)
     return CommitPlan(replace(head, **repeated, schema_count=schema_count, writer=writer), version, schema.new_schema)
+
+
+def in_transaction(plan: CommitPlan, transaction: TransactionRecord) -> CommitPlan:
+    """The same commit, as a part of a transaction."""
+    number = plan.version.version
+    head, version = replace(plan.head, transaction_version=number), replace(plan.version, transaction=transaction)
+    return replace(plan, head=head, version=version)
 
 
 def end_row_after(head: Head, request: CommitRequest, closed_rows: int, total: Totals) -> int:

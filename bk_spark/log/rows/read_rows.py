@@ -132,9 +132,12 @@ def milliseconds_of(moment: datetime) -> int:
 class RowReader:
     """Reads the rows of one version of a log. Threads may share it."""
 
-    def __init__(self, snapshot: LogSnapshot, query: RowQuery, open_ledger: LogLedgerOpener) -> None:
+    def __init__(
+        self, snapshot: LogSnapshot, query: RowQuery, open_ledger: LogLedgerOpener, stored: pa.Schema | None = None
+    ) -> None:
+        """``stored``: columns of several logs together, in the place of the log's own."""
         self._snapshot = snapshot
-        self.query: Final = query.bound(snapshot.name, stored_schema(snapshot.name, snapshot))
+        self.query: Final = query.bound(snapshot.name, stored or stored_schema(snapshot.name, snapshot))
         listed = {*(one.ledger_id for one in snapshot.ledgers), *(one.ledger_id for one in snapshot.open_ledgers)}
         self._open_ledger = open_ledger.knowing(snapshot.tier, listed)
         self._handles: OrderedDict[int, ReadableLedger] = OrderedDict()

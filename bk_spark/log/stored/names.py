@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 
 from bk_spark.errors import ConfigError, MetadataConflictError, NoSuchLogError
 from bk_spark.log.stored.json_values import decode, encode, text
@@ -54,6 +55,10 @@ def decode_head(name: str, stored: Versioned) -> Head:
     return head
 
 
+def _versions(found: Sequence[Versioned | None]) -> list[int | None]:
+    return [None if one is None else one.version for one in found]
+
+
 def _checked_uid(value: object) -> str:
     """A uid becomes a part of paths."""
     uid = text(value)
@@ -85,6 +90,11 @@ class LogNames:
 
     def paths(self, uid: str) -> LogPaths:
         return LogPaths(self._znodes.log(uid))
+
+    @property
+    def transactions(self) -> str:
+        """The directory of the applications of transactions."""
+        return self._znodes.log_transactions
 
     def all(self) -> list[str]:
         """The name of every log, sorted."""
@@ -144,6 +154,12 @@ class LogNames:
         """Where the log stands. Raises NoSuchLogError if it does not exist or is being deleted."""
         return self._stored_head(name, uid)[0]
 
+    def head_of(self, uid: str) -> Head | None:
+        """The head of the log with this uid, whatever its name; None if there is none, or if it is being deleted."""
+        stored = find(self._store, self.paths(uid).head)
+        head = None if stored is None else Head.decode(f"the head of the log with the id {uid}", stored.value)
+        return None if head is None or head.deleting else head
+
     def fresh_head(self, name: str, uid: str) -> Head:
         """The head with every commit that was done before the call, whichever server this client talks to.
 
@@ -151,6 +167,32 @@ class LogNames:
         """
         self._store.sync(self.paths(uid).head)
         return self.head(name, uid)
+
+    def heads(self, logs: Mapping[str, str]) -> dict[str, Head]:
+        """The heads of logs, given as uid → name, as they stood at one moment: each transaction is in all of them or in none.
+
+        Without those of logs that are gone or being deleted. Raises MetadataConflictError, MetadataUnavailableError.
+        """
+        heads = {}
+        found = self._at_one_moment([self.paths(uid).head for uid in logs])
+        for (uid, name), stored in zip(logs.items(), found, strict=True):
+            with suppress(NoSuchLogError):
+                if stored is not None:
+                    heads[uid] = decode_head(name, stored)
+        return heads
+
+    def _at_one_moment(self, paths: Sequence[str]) -> list[Versioned | None]:
+        """Values are read until two readings are equal: all stood so when the second began, because versions only grow."""
+        before = self._store.get_many(paths)
+        if len(paths) < 2:
+            return before
+        for _ in range(_TRIES):
+            now = self._store.get_many(paths)
+            if _versions(now) == _versions(before):
+                return before
+            before = now
+        problem = f"in {_TRIES} readings of their heads, commits came between: read fewer logs at once, or try again"
+        raise MetadataConflictError(f"the {len(paths)} logs to read together", problem)
 
     def change_head(self, name: str, uid: str, change: Callable[[Head], Head]) -> Head:
         """Replace the head by ``change(head)``, a pure function, with a compare-and-set. Returns the new head.

@@ -3,6 +3,7 @@
 ::
 
     names/<name>                     → uid
+    transactions/<2 hex>/<sha256>    the last transaction of one application id
     data/<uid>/head                  where the log stands: every commit is a compare-and-set here
     data/<uid>/versions/<n // 1000>/<n>           one commit, immutable
     data/<uid>/applications/<2 hex>/<sha256>      the last version of one application id
@@ -85,10 +86,10 @@ class LogPaths:
         return f"{self.schemas}/{schema_id}"
 
     def application_bucket(self, application_id: str) -> str:
-        return f"{self.applications}/{_sha256(application_id)[:2]}"
+        return application_bucket(self.applications, application_id)
 
     def application(self, application_id: str) -> str:
-        return f"{self.application_bucket(application_id)}/{_sha256(application_id)}"
+        return application_path(self.applications, application_id)
 
     @property
     def tier(self) -> str:
@@ -124,6 +125,16 @@ class LogPaths:
 
     def job(self, job_id: str) -> JobPaths:
         return JobPaths(f"{self.job_bucket(job_id)}/{job_id}")
+
+
+def application_bucket(directory: str, application_id: str) -> str:
+    """The parent of ``application_path``."""
+    return f"{directory}/{_sha256(application_id)[:2]}"
+
+
+def application_path(directory: str, application_id: str) -> str:
+    """Where a directory of applications has one of them."""
+    return f"{application_bucket(directory, application_id)}/{_sha256(application_id)}"
 
 
 def _sha256(text: str) -> str:

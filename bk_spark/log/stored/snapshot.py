@@ -183,12 +183,13 @@ class LogReader:
             rows = self._counted[end.ledger_id] = self._count_rows(metadata)
         return replace(end, rows=rows)
 
-    def version_at(self, name: str, uid: str, time_ms: int) -> int:
+    def version_at(self, name: str, uid: str, time_ms: int, head: Head | None = None) -> int:
         """The newest version that was committed at or before ``time_ms`` (since 1970); 0 if all are later.
 
-        Raises NoSuchLogError; ConfigError if the log no longer keeps that version.
+        ``head`` is where the log stands, if that is known. Raises NoSuchLogError; ConfigError if the log no longer keeps that
+        version.
         """
-        head = self._names.head(name, uid)
+        head = head or self._names.head(name, uid)
         if time_ms >= head.time_ms:
             return head.version
         low, high = max(head.oldest_version, 1) - 1, head.version  # low: in time, or unknown; high: committed too late

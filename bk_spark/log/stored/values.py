@@ -160,6 +160,33 @@ class Totals:
 
 
 @dataclass(frozen=True, slots=True)
+class LogChange:
+    """What a transaction made in one log."""
+
+    uid: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionRecord:
+    """One commit of several logs: all its changes came into being at one moment, and have one time."""
+
+    transaction_id: str
+    application: tuple[str, int] | None
+    """The application id and version that it carried. Ids of transactions are apart from those of commits to one log."""
+    changes: tuple[LogChange, ...]
+
+    def stored(self) -> dict[str, object]:
+        changes = [[one.uid, one.version] for one in self.changes]
+        return {"id": self.transaction_id, "application": self.application, "logs": changes}
+
+    @staticmethod
+    def read(value: dict[str, Any]) -> TransactionRecord:
+        changes = (LogChange(text(uid), integer(version, 1)) for uid, version in map(items, value["logs"]))
+        return TransactionRecord(text(value["id"]), _read_application(value["application"]), tuple(changes))
+
+
+@dataclass(frozen=True, slots=True)
 class StoredRecord:
     """A value that is stored as one JSON object, with a key for each field. ``_CODECS`` has a row for each type of field."""
 
@@ -217,6 +244,8 @@ class Head(StoredRecord):
     lanes: Lanes = PLAIN
     tier: TierMark | None = None
     """How far the log's rows are in its tier; None without one."""
+    transaction_version: int = 0
+    """The last version that a transaction made, 0 for none: up to there a reader of several logs has something to compare."""
 
     @property
     def _format(self) -> int:
@@ -263,6 +292,8 @@ class LogVersion(StoredRecord):
     """The recorded ends of ledgers that earlier versions opened, in log order."""
     lanes: Lanes = PLAIN
     """Those of all ledgers that this version lists."""
+    transaction: TransactionRecord | None = None
+    """The commit of several logs that made this version, if one did."""
     duplicate_of: int | None = None
     """Set if a commit was dropped because the log already holds its application version: the number of the version that
     holds it. That is this version; or, if its record is gone, this is the newest version instead. Never stored."""
@@ -306,6 +337,17 @@ class ApplicationState(StoredRecord):
     """How many commits were dropped as duplicates of what the id had committed before."""
 
 
+@dataclass(frozen=True, slots=True)
+class TransactionState(StoredRecord):
+    """The last transaction of one application id."""
+
+    application_id: str
+    application_version: int
+    transaction: TransactionRecord
+    dropped: int = 0
+    """How many transactions were dropped as duplicates of what the id had committed before."""
+
+
 def page_count(ledgers: Sequence[CommittedLedger], removed: Sequence[int]) -> int:
     """How many pages hold both lists."""
     return -(-max(len(ledgers), len(removed)) // _ledgers_per_page(ledgers))
@@ -346,6 +388,10 @@ def _write_ledger(one: CommittedLedger) -> list[int]:
     return [*numbers, one.lane] if one.lane else numbers
 
 
+def _read_application(value: Any) -> tuple[str, int] | None:
+    return None if value is None else (text(value[0]), integer(value[1]))
+
+
 def _read_lanes(value: dict[str, Any]) -> Lanes:
     columns, kinds = (tuple(text(one) for one in items(value[key])) for key in ("columns", "kinds"))
     return Lanes(columns, kinds, integer(value["count"]))
@@ -363,7 +409,7 @@ _CODECS: dict[str, tuple[_Codec, _Codec]] = {
     "str": (_as_is, text),
     "str | None": (_as_is, _optional(text)),
     "tuple[int, ...]": (_as_is, lambda value: tuple(integers(value))),
-    "tuple[str, int] | None": (_as_is, _optional(lambda value: (text(value[0]), integer(value[1])))),
+    "tuple[str, int] | None": (_as_is, _read_application),
     "CommitKind": (lambda kind: kind.value, CommitKind),
     "Content": (lambda content: content.value, Content),
     "Content | None": (lambda content: content and content.value, _optional(Content)),
@@ -377,6 +423,8 @@ _CODECS: dict[str, tuple[_Codec, _Codec]] = {
         lambda writer: {"epoch": writer.epoch, "open": _write_open(writer.open_ledgers)},
         lambda value: WriterState(integer(value["epoch"]), _read_open(value["open"])),
     ),
+    "TransactionRecord": (lambda made: made.stored(), TransactionRecord.read),
+    "TransactionRecord | None": (lambda made: made and made.stored(), _optional(TransactionRecord.read)),
     "TierMark | None": (lambda mark: mark and mark.stored(), _optional(TierMark.read)),
     "Retention": (asdict, lambda value: Retention(**value)),
     "Lanes": (asdict, _read_lanes),
@@ -388,7 +436,7 @@ _KEYS = {"application_id": "id", "job_id": "job", "log_uid": "log", "open_ledger
 
 _NOT_STORED = "duplicate_of"
 
-_LEFT_OUT: dict[str, object] = {"lanes": PLAIN, "tier": None}
+_LEFT_OUT: dict[str, object] = {"lanes": PLAIN, "tier": None, "transaction": None, "transaction_version": 0}
 """Fields that are not written where they are a plain log's, so that the records of plain logs stay what they were."""
 
 

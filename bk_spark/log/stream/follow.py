@@ -131,7 +131,7 @@ class LogFollower:
         earliest = self.earliest(head)
         if earliest.version and self._order.record(max(head.oldest_version, 1)).time_ms >= time_ms:
             return earliest
-        version = self._order.reader.version_at(self._order.name, self._order.uid, time_ms - 1)
+        version = self._order.reader.version_at(self._order.name, self._order.uid, time_ms - 1, head)
         return max(earliest, self._before_open(head, version) or behind(version))
 
     # How far it can read, and what lies between two positions
@@ -177,6 +177,15 @@ class LogFollower:
             for given, stretch in _in_lanes(self._between(start, end), lanes_of):
                 if self._is_kept(given, head, fail_on_data_loss):
                     yield stretch
+
+    def end_of_version(self, version: int, lanes_of: LanesOf) -> StreamPosition | None:
+        """Behind all that a version without open ledgers gives to read in the lanes to read; None if that is nothing."""
+        try:
+            given = self._order.given_by(version)
+        except LogReplacedError:
+            return behind(version)  # nobody gets there
+        lanes = lanes_of(given[0].version) if given else None
+        return _behind_closed([one for one in given if lanes is None or (one.ledger and one.ledger.lane in lanes)], set())
 
     def row_number(self, position: StreamPosition, head: Head) -> int:
         """How many rows come before a position. Inside a ledger of rows, estimated as if rows were spread evenly over entries.

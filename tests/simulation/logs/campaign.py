@@ -7,9 +7,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing import get_context
+from typing import Protocol
 
-from tests.simulation.engines.choices import SeededChoices, TapeChoices
-from tests.simulation.logs.duel import run_duel
+from tests.simulation.engines.choices import Choices, SeededChoices, TapeChoices
+from tests.simulation.logs.duel import DuelOutcome, run_duel
+from tests.simulation.logs.transactions import run_transaction_duel
 
 SEEDS_A_TASK = 10
 RERUN_EVERY = 20
@@ -43,26 +45,37 @@ class DuelTotals:
         )
 
 
-def run_duels(seeds: Iterable[int], *, tiers: bool = False) -> DuelTotals:
+class Kind(Protocol):
+    """Plays one duel."""
+
+    def __call__(self, choices: Choices, *, is_traced: bool = False) -> DuelOutcome: ...
+
+
+def kind_of(*, tiers: bool, transactions: bool) -> Kind:
+    """Duels for a log, without or with a tier, or for several logs."""
+    return run_transaction_duel if transactions else partial(run_duel, tiers=tiers)
+
+
+def run_duels(seeds: Iterable[int], kind: Kind = run_duel) -> DuelTotals:
     """Play seeds one after the other in this process."""
     totals = DuelTotals()
     for seed in seeds:
-        outcome = run_duel(SeededChoices(seed), tiers=tiers)
+        outcome = kind(SeededChoices(seed))
         totals.duels += 1
         totals.turns += outcome.turns
         totals.faults.update(outcome.faults)
         totals.marks.update(outcome.marks)
         if outcome.violation is not None:
             totals.failures[seed] = str(outcome.violation)
-        elif seed % RERUN_EVERY == 0 and run_duel(TapeChoices(outcome.tape), tiers=tiers).digest != outcome.digest:
+        elif seed % RERUN_EVERY == 0 and kind(TapeChoices(outcome.tape)).digest != outcome.digest:
             totals.failures[seed] = "played again it is another duel"
     return totals
 
 
-def run_campaign(first: int, count: int, processes: int, *, tiers: bool = False) -> DuelTotals:
+def run_campaign(first: int, count: int, processes: int, kind: Kind = run_duel) -> DuelTotals:
     """Seeds from ``first`` on."""
     tasks = [range(start, min(start + SEEDS_A_TASK, first + count)) for start in range(first, first + count, SEEDS_A_TASK)]
-    play = partial(run_duels, tiers=tiers)
+    play = partial(run_duels, kind=kind)
     if processes == 1:
         return _added(map(play, tasks))
     with get_context("spawn").Pool(processes) as pool:

@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from typing import Protocol
 
 from bk_spark.log.cleanup.orphans import Orphans
 from bk_spark.log.cleanup.vacuum import LogVacuum
@@ -143,12 +144,26 @@ def _tiers(choices: Choices) -> Cast:
     return [("reader", batch_reader(8)), *cast, *((f"tierer{n}", tierer(6)) for n in range(choices.between(1, 2, "tierers")))]
 
 
+class Playable(Protocol):
+    """A run that has not begun."""
+
+    world: DuelWorld
+
+    def play(self) -> None:
+        """Raises Violation."""
+
+
 def run_duel(choices: Choices, *, is_traced: bool = False, tiers: bool = False) -> DuelOutcome:
     """Play a run to its end or to a violation; an exception out of shipped code is one, too."""
+    return outcome_of(lambda: Duel(choices, is_traced=is_traced, tiers=tiers), choices)
+
+
+def outcome_of(make: Callable[[], Playable], choices: Choices) -> DuelOutcome:
+    """Make a run, which draws from ``choices``, and play it."""
     violation: Violation | None = None
     logged = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # simulated processes do not log
-    duel = Duel(choices, is_traced=is_traced, tiers=tiers)
+    duel = make()
     try:
         with in_the_baton_s_hands(duel.world):
             duel.play()

@@ -130,16 +130,16 @@ def reader_passes_open_ledgers() -> AbstractContextManager[object]:
 
 
 def application_is_tested_on_the_first_try_only() -> AbstractContextManager[object]:
-    test = commit._Commit._is_duplicate
+    test = commit.LogPart._is_duplicate
     tested: list[object] = []
 
-    def is_duplicate(self: commit._Commit, basis: transaction.Basis) -> bool:
+    def is_duplicate(self: commit.LogPart, basis: transaction.Basis) -> bool:
         if any(one is self for one in tested):
             return False
         tested.append(self)
         return test(self, basis)
 
-    return patch.object(commit._Commit, "_is_duplicate", is_duplicate)
+    return patch.object(commit.LogPart, "_is_duplicate", is_duplicate)
 
 
 def compaction_takes_what_is_left_of_its_stretch() -> AbstractContextManager[object]:

@@ -28,6 +28,8 @@ CHANGES = {"SetValue": 2, "Delete": 1, "Check": 1}
 """Changes of a transaction, and the place of the version among their arguments."""
 WRITES = {"set": 2, "delete": 1}
 CREATES = {"create", "create_sequential"}
+TRANSACTION = "transaction"
+"""Of a store; the client has a method of that name, too."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -88,7 +90,7 @@ def _readers(functions: Sequence[_Function]) -> Set[str]:
     readers = {one.known_as for one in called if any(_is_store_read(call) for call in one.calls)}
     while more := {one.known_as for one, names in called.items() if names & readers} - readers:
         readers |= more
-    return readers - READS - WRITES.keys() - CREATES
+    return readers - READS - WRITES.keys() - CREATES - {TRANSACTION}
 
 
 def _calls_after_a_read(function: _Function, readers: Set[str], unversioned: Set[str]) -> int:

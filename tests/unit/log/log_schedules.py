@@ -141,15 +141,15 @@ def a_truncation_comes_before_a_compaction(scene: Scene) -> None:
 
 
 def _test_the_application_once(patch: pytest.MonkeyPatch) -> None:
-    is_duplicate = commit._Commit._is_duplicate
+    is_duplicate = commit.LogPart._is_duplicate
     tested: list[object] = []
 
-    def test(self: commit._Commit, basis: transaction.Basis) -> bool:
+    def test(self: commit.LogPart, basis: transaction.Basis) -> bool:
         is_first = not any(one is self for one in tested)
         tested.append(self)
         return is_first and is_duplicate(self, basis)
 
-    patch.setattr(commit._Commit, "_is_duplicate", test)
+    patch.setattr(commit.LogPart, "_is_duplicate", test)
 
 
 @CASES.add(4, _test_the_application_once, "the application's version is tested again on every try")

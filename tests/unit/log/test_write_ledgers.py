@@ -25,7 +25,7 @@ class Bookies:
         self.most_unconfirmed = 0
         self._ids = itertools.count(10)
 
-    def create(self) -> Any:
+    def create(self, lane: int) -> Any:
         self.ledgers.append(Ledger(self, next(self._ids)))
         return self.ledgers[-1]
 
@@ -111,8 +111,8 @@ def test_a_failure_closes_the_ledgers_of_all_lanes_and_is_raised() -> None:
 
     create = bookies.create
 
-    def create_one_that_does_not_close() -> Any:
-        ledger = create()
+    def create_one_that_does_not_close(lane: int) -> Any:
+        ledger = create(lane)
         if ledger.ledger_id == 10:
             ledger.close = fail
         return ledger
