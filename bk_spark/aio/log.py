@@ -21,7 +21,8 @@ from bk_spark.client.ledger.stretches import Stretch
 from bk_spark.config import DigestType
 from bk_spark.errors import NoSuchLedgerError
 from bk_spark.log.entry_range import LogPosition, LogRange, with_ledger_id
-from bk_spark.log.log_handle import DEFAULT_ROLL_BYTES, Log, opener_of, row_reader, tail_plan
+from bk_spark.log.log_handle import DEFAULT_ROLL_BYTES, Log, lookups_of, opener_of, row_reader, tail_plan
+from bk_spark.log.lookup.lookup import LookupQuery, one_row
 from bk_spark.log.rows.given_rows import checked_stream
 from bk_spark.log.rows.read_rows import RowQuery, RowReader
 from bk_spark.log.rows.row_buffer import MAX_DELAY_S
@@ -198,6 +199,26 @@ class AsyncLog:
                 given -= left_out
                 if left_out < batch.num_rows:
                     yield batch.slice(left_out)
+
+    async def get(
+        self, key: Any, *, columns: Sequence[str] | None = None, deleted_by: str | None = None, version: int | None = None
+    ) -> pa.RecordBatch:
+        """The newest row of a key, as ``Log.get``. A cancelled call reads nothing more."""
+        found = await self._looked_up(key, LookupQuery(columns, deleted_by, version), is_one=True)
+        return one_row(found)
+
+    async def get_many(
+        self, keys: Any, *, columns: Sequence[str] | None = None, deleted_by: str | None = None, version: int | None = None
+    ) -> pa.Table:
+        """The newest rows of several keys, as ``Log.get_many``. A cancelled call reads nothing more."""
+        return await self._looked_up(keys, LookupQuery(columns, deleted_by, version), is_one=False)
+
+    async def _looked_up(self, keys: Any, query: LookupQuery, *, is_one: bool) -> pa.Table:
+        lookup = lookups_of(self._log).started(keys, query, is_one=is_one)
+        try:
+            return await self._calls.in_thread(lookup.run)
+        finally:
+            lookup.give_up()
 
     def tail_rows(
         self,

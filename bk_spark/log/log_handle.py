@@ -24,6 +24,7 @@ from bk_spark.log.leader.leadership import Leadership
 from bk_spark.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.log.leader.roll_log import RollLimits
 from bk_spark.log.log_store import LogStore
+from bk_spark.log.lookup.lookup import LookupQuery, Lookups
 from bk_spark.log.rows.append_rows import RowTarget, RowWrite, append_rows
 from bk_spark.log.rows.key_lanes import AskedLanes
 from bk_spark.log.rows.read_rows import RowQuery, RowReader, milliseconds_of, stored_schema
@@ -88,6 +89,7 @@ class Log:
         """The random id that tells this log from others that had or will have its name."""
         self._logs = logs
         self._access = access
+        self._lookups = Lookups(opener_of(self))
 
     def __repr__(self) -> str:
         return f"<Log '{self.name}' at {self._logs.store.uri}>"
@@ -246,6 +248,31 @@ class Log:
         """
         return row_reader(self, RowQuery(columns, where, time_zone, lane), version, timestamp).read(start, end)
 
+    def get(
+        self, key: Any, *, columns: Sequence[str] | None = None, deleted_by: str | None = None, version: int | None = None
+    ) -> pa.RecordBatch:
+        """The newest row of a key, in a log with keys: one row, or none.
+
+        ``key`` is a value of the key column; a tuple, or a dict by name, where there are several. None is a key, too. No row is
+        given where the log has none of the key, or where the column ``deleted_by``, of booleans, is true in its newest one.
+        ``columns`` are as in ``read_rows``. The log is read with every commit that was done before the call, or as it stood at
+        ``version``. The Log remembers up to 64 MiB of what entries say of their keys: keep it for further calls.
+
+        Raises ConfigError for a log without keys, and for a value that is not of the key column's type; CorruptionError,
+        BookieUnavailableError, and NoSuchLedgerError if a ledger was deleted meanwhile.
+        """
+        return self._lookups.get(key, LookupQuery(columns, deleted_by, version))
+
+    def get_many(
+        self, keys: Any, *, columns: Sequence[str] | None = None, deleted_by: str | None = None, version: int | None = None
+    ) -> pa.Table:
+        """The newest rows of up to 100,000 keys: of those that ``get`` finds a row of, in the order of the keys.
+
+        ``keys`` are a list of what ``get`` takes; an Arrow array; or a table, or anything with ``__arrow_c_stream__``, that has
+        the key columns. A key that is given twice is answered once, at its first place. All else is as in ``get``.
+        """
+        return self._lookups.get_many(keys, LookupQuery(columns, deleted_by, version))
+
     def append_rows(
         self,
         rows: Any,
@@ -390,6 +417,11 @@ def first_kept(log: Log, before: LogPosition) -> int:
 def opener_of(log: Log) -> LogLedgerOpener:
     """Opens the log's ledgers, wherever they are."""
     return LogLedgerOpener(log._logs, log.name, log.uid, log._access.open_ledger)
+
+
+def lookups_of(log: Log) -> Lookups:
+    """Looks up the log's rows by their keys."""
+    return log._lookups
 
 
 def row_reader(log: Log, query: RowQuery, version: int | None, timestamp: datetime | None) -> RowReader:

@@ -15,7 +15,8 @@ offset type   header, little endian
 ====== ====== ===========================================================
 
 A field of kind 1 holds statistics of the columns (statistics.py). A field of kind 2 is a u64: the rows that stand before the
-payload in its ledger, where a leader wrote it. Headers without fields are valid.
+payload in its ledger, where a leader wrote it. A field of kind 3 is a filter of the keys (key_filter.py), in a log with keys.
+Headers without fields are valid.
 
 Each payload carries its schema, so it can be decoded by itself: in any slice of a ledger, after the log's schema has grown or
 was replaced, and in a log that adopts the ledger. No look-up can pair it with a wrong schema. The cost is about 120 bytes a
@@ -32,7 +33,7 @@ Ref: docs/formats.md, "Row payloads".
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -41,6 +42,7 @@ import pyarrow as pa
 from bk_spark.config import MAX_ENTRY_BYTES
 from bk_spark.entries.arrow_message import metadata_end, record_batch_facts
 from bk_spark.errors import CorruptionError, EntryTooLargeError, FormatVersionError, SchemaMismatchError, WrongValueError
+from bk_spark.rows.key_filter import decode_key_filter, encode_key_filter
 from bk_spark.rows.statistics import ColumnStatistics, decode_statistics, encode_statistics
 from bk_spark.rows.validity import far_date, is_sound, wrong_value
 from bk_spark.rows.widening import TooLargeToWiden, is_readable, read_as, statistics_as
@@ -61,6 +63,7 @@ _HEADER = struct.Struct("<4sHHII")
 _FIELD = struct.Struct("<HH")
 _STATISTICS = 1
 _ROWS_BEFORE = 2
+_KEY_FILTER = 3
 _ROW_NUMBER = struct.Struct("<Q")
 _MARGIN_BYTES = 1 << 20
 """Room for padding, and for offsets and bitmaps that the size of a slice does not count."""
@@ -77,6 +80,8 @@ class PayloadFormat:
     compression: str
     max_rows: int
     max_bytes: int
+    key: tuple[str, ...] = ()
+    """The key columns of the log: payloads get a filter of their keys."""
 
 
 class RowEncoder:
@@ -105,14 +110,23 @@ class RowEncoder:
         if batch.nbytes > MAX_DECODED_BYTES - _MARGIN_BYTES:
             raise EntryTooLargeError(batch.nbytes, MAX_DECODED_BYTES - _MARGIN_BYTES)
         message = self._message(batch)
-        statistics = encode_statistics(batch, _MAX_FIELD_BYTES)
-        header_bytes = _HEADER.size + _FIELD.size + len(statistics)
+        fields = self._fields(batch)
+        header_bytes = _HEADER.size + len(fields)
         sink = pa.BufferOutputStream()
         sink.write(_HEADER.pack(MAGIC, VERSION, header_bytes, batch.num_rows, self._schema_message.size))
-        sink.write(_FIELD.pack(_STATISTICS, len(statistics)) + statistics)
+        sink.write(fields)
         sink.write(self._schema_message)
         sink.write(message)
         return sink.getvalue()
+
+    def _fields(self, batch: pa.RecordBatch) -> bytes:
+        """Those of the header. The statistics come first; the filter makes do with the room that they leave."""
+        statistics = encode_statistics(batch, _MAX_FIELD_BYTES)
+        fields = _FIELD.pack(_STATISTICS, len(statistics)) + statistics
+        if self._format.key:
+            keys = encode_key_filter(batch, self._format.key, _MAX_FIELD_BYTES - len(statistics) - _FIELD.size)
+            fields += _FIELD.pack(_KEY_FILTER, len(keys)) + keys if keys else b""
+        return fields
 
     def _message(self, batch: pa.RecordBatch) -> pa.Buffer:
         """The record batch message: all of a stream after its schema message."""
@@ -192,10 +206,7 @@ class RowDecoder:
         Raises the same errors as ``decode``.
         """
         opened = _open(payload, what)
-        try:
-            self._follow(opened.schema_message, what)
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as problem:
-            raise CorruptionError(what, f"not an Arrow schema ({problem})") from None
+        self._follow_schema(opened, what)
         lacking = {name: ColumnStatistics(opened.rows) for name in columns if self._stored.get_field_index(name) < 0}
         known = decode_statistics(_field(opened.fields, _STATISTICS, what) or b"", self._stored, columns, what)
         try:
@@ -203,8 +214,26 @@ class RowDecoder:
         except OverflowError:
             raise CorruptionError(what, "a bound of its statistics is no value of its column") from None
 
+    def key_filter(self, payload: pa.Buffer, what: str, key: Sequence[str]) -> bytes | None:
+        """The filter of the payload's keys (key_filter.py); None if it has none of the key columns ``key``.
+
+        Raises the same errors as ``statistics``.
+        """
+        opened = _open(payload, what)
+        block = _field(opened.fields, _KEY_FILTER, what)
+        if block is None:
+            return None
+        self._follow_schema(opened, what)
+        return decode_key_filter(block, self._stored, key, what)
+
     def _in_my_form(self, name: str, known: ColumnStatistics) -> ColumnStatistics:
         return statistics_as(known, self._stored.field(name).type, self._schema.field(name).type)
+
+    def _follow_schema(self, opened: _Opened, what: str) -> None:
+        try:
+            self._follow(opened.schema_message, what)
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as problem:
+            raise CorruptionError(what, f"not an Arrow schema ({problem})") from None
 
     def _follow(self, schema_message: pa.Buffer, what: str) -> None:
         """Check a payload's schema and choose the columns to read, once for consecutive payloads with the same schema."""

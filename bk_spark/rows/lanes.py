@@ -63,10 +63,15 @@ def lane_of(key: Sequence[Key | None], count: int) -> int:
 
 def lanes_of(columns: Iterable[pa.Array], rows: int, count: int) -> npt.NDArray[np.uint8]:
     """The lane of each row, of at most 256, by its values in ``columns``."""
+    return (key_checksums(columns, rows) % np.uint32(count)).astype(np.uint8)
+
+
+def key_checksums(columns: Iterable[pa.Array], rows: int) -> Words:
+    """The CRC-32C of each row's key: its values in ``columns``."""
     found = np.zeros(rows, np.uint32)
     for column in columns:
         found = _continued(found, column)
-    return (found % np.uint32(count)).astype(np.uint8)
+    return found
 
 
 def in_lanes(batches: Iterable[pa.RecordBatch], columns: Sequence[str], count: int) -> Iterator[tuple[int, pa.RecordBatch]]:

@@ -161,7 +161,10 @@ class _Compaction:
         schema = None if snapshot.schema_json is None else from_json(snapshot.schema_json)
         reading = Reading(self._reading(snapshot), _PAYLOADS if schema is None else schema, checks_values=False)
         groups = [(place, group, job) for place, (stretch, job) in enumerate(work) for group in stretch.groups]
-        tasks = tuple(_Task(group, reading, Attempt(writing, job, schema, checks_values=False)) for _, group, job in groups)
+        key = snapshot.lanes.columns
+        tasks = tuple(
+            _Task(group, reading, Attempt(writing, job, schema, checks_values=False, key=key)) for _, group, job in groups
+        )
         what = f"the compaction of log '{self._name}'"
         spark_job = SparkJob(what, "nothing of it is visible", partial(_run_task, tasks), _RESULT)
         ledgers: list[list[CommittedLedger]] = [[] for _ in work]

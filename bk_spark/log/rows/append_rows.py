@@ -132,7 +132,8 @@ class PlannedWrite:
         given = map(conversion.of, until_ended(batches_of(name, self.stream), refresh))
         batches = (check_dates(name, batch, self.timestamps) for batch in _taken(given, target.cut, self.lanes.count))
         split = in_lanes(batches, columns, self.lanes.count)
-        payloads = row_payloads(name, conversion.stored, target.cut, split, target.add_bytes)
+        entry = replace(target.cut, key=columns)
+        payloads = row_payloads(name, conversion.stored, entry, split, target.add_bytes)
         ledgers = write_ledgers(lambda lane: self.write.create_ledger(job), payloads, target.window_bytes)
         schema_json, merge = json.dumps(conversion.schema), self.write.merge_schema
         return CommitRequest(self.write.kind, ledgers, schema_json, merge, self.lanes, merge_option=MERGE_ARGUMENT)

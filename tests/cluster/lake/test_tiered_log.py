@@ -480,3 +480,28 @@ def test_rows_that_others_add_under_a_ledgers_id_are_told_and_leave_the_table(
     assert "has rows of it that it did not write: they go" in caplog.text
     assert tiered.in_table().to_pylist() == before.to_pylist()
     assert tiered.log.read_rows().read_all().equals(before)
+
+
+def test_keys_are_looked_up_in_ledgers_that_moved_and_in_those_on_bookies(tiered: TieredLog) -> None:
+    def keyed(first: int, count: int) -> pa.Table:
+        numbers = range(first, first + count)
+        return pa.table({"k": [f"key {n % 700}" for n in numbers], "n": list(numbers), "gone": [n % 10 == 0 for n in numbers]})
+
+    for number in range(3):
+        tiered.log.append_rows(keyed(number * 1000, 1000), partition_key="k", lanes=3)
+    keys = [f"key {n}" for n in range(0, 900, 7)]
+
+    def found() -> list[list[dict[str, Any]]]:
+        other = tiered.client.open_log(tiered.log.name)
+        queries: list[dict[str, Any]] = [{}, {"deleted_by": "gone", "columns": ["n"]}, {"version": 2}]
+        many = [log.get_many(keys, **query).to_pylist() for log in (tiered.log, other) for query in queries]
+        return [*many, *(tiered.log.get(key).to_pylist() for key in keys[:9])]
+
+    before = found()
+    newest = {row["k"]: row for row in tiered.log.read_rows().read_all().to_pylist()}
+    assert before[0] == [newest[key] for key in keys if key in newest]
+    moved(tiered)
+    assert found() == before
+    tiered.log.append_rows(keyed(3000, 200))
+    newest |= {row["k"]: row for row in keyed(3000, 200).to_pylist()}
+    assert found()[0] == [newest[key] for key in keys if key in newest]
