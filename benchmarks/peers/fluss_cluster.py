@@ -48,6 +48,7 @@ class FlussCluster:
 
     def __init__(self, directory: Path, zookeeper: str) -> None:
         java = java_command(jars(POM))
+        directory.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as undo:
             keeper = undo.enter_context(Keeper(directory, temporary=False))
             kept = undo.enter_context(Ports())

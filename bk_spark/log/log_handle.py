@@ -256,7 +256,7 @@ class Log:
         ``key`` is a value of the key column; a tuple, or a dict by name, where there are several. None is a key, too. No row is
         given where the log has none of the key, or where the column ``deleted_by``, of booleans, is true in its newest one.
         ``columns`` are as in ``read_rows``. The log is read with every commit that was done before the call, or as it stood at
-        ``version``. The Log remembers up to 64 MiB of what entries say of their keys: keep it for further calls.
+        ``version``. The Log keeps up to 64 MiB of what entries say of their keys, and of entries: use it for further calls.
 
         Raises ConfigError for a log without keys, and for a value that is not of the key column's type; CorruptionError,
         BookieUnavailableError, and NoSuchLedgerError if a ledger was deleted meanwhile.

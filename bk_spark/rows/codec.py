@@ -15,8 +15,8 @@ offset type   header, little endian
 ====== ====== ===========================================================
 
 A field of kind 1 holds statistics of the columns (statistics.py). A field of kind 2 is a u64: the rows that stand before the
-payload in its ledger, where a leader wrote it. A field of kind 3 is a filter of the keys (key_filter.py), in a log with keys.
-Headers without fields are valid.
+payload in its ledger, where a leader wrote it. A field of kind 3 is a filter of the keys, in a log with keys (key_filter.py in
+keys/). Headers without fields are valid.
 
 Each payload carries its schema, so it can be decoded by itself: in any slice of a ledger, after the log's schema has grown or
 was replaced, and in a log that adopts the ledger. No look-up can pair it with a wrong schema. The cost is about 120 bytes a
@@ -42,7 +42,7 @@ import pyarrow as pa
 from bk_spark.config import MAX_ENTRY_BYTES
 from bk_spark.entries.arrow_message import metadata_end, record_batch_facts
 from bk_spark.errors import CorruptionError, EntryTooLargeError, FormatVersionError, SchemaMismatchError, WrongValueError
-from bk_spark.rows.key_filter import decode_key_filter, encode_key_filter
+from bk_spark.rows.keys.key_filter import decode_key_filter, encode_key_filter
 from bk_spark.rows.statistics import ColumnStatistics, decode_statistics, encode_statistics
 from bk_spark.rows.validity import far_date, is_sound, wrong_value
 from bk_spark.rows.widening import TooLargeToWiden, is_readable, read_as, statistics_as
@@ -215,7 +215,7 @@ class RowDecoder:
             raise CorruptionError(what, "a bound of its statistics is no value of its column") from None
 
     def key_filter(self, payload: pa.Buffer, what: str, key: Sequence[str]) -> bytes | None:
-        """The filter of the payload's keys (key_filter.py); None if it has none of the key columns ``key``.
+        """The filter of the payload's keys (keys/key_filter.py); None if it has none of the key columns ``key``.
 
         Raises the same errors as ``statistics``.
         """

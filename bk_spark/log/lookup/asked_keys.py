@@ -13,8 +13,8 @@ import pyarrow as pa
 from bk_spark.errors import ConfigError
 from bk_spark.log.rows.given_rows import batches_of, stream_of
 from bk_spark.rows.conversion import Conversion
-from bk_spark.rows.key_filter import KeyProbes, Places
-from bk_spark.rows.key_search import first_places
+from bk_spark.rows.keys.key_filter import KeyProbes, Places
+from bk_spark.rows.keys.key_search import first_places
 from bk_spark.rows.lanes import key_checksums, kind_of_key
 from bk_spark.rows.python.columns import REFUSED, array_of_values
 from bk_spark.rows.python.values import Unfit

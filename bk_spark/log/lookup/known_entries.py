@@ -14,7 +14,7 @@ import numpy as np
 
 from bk_spark.config import MIB
 from bk_spark.log.lookup.asked_keys import AskedKeys
-from bk_spark.rows.key_filter import Places
+from bk_spark.rows.keys.key_filter import Places
 from bk_spark.rows.statistics import ColumnStatistics, Key
 
 KNOWN_BYTES = 64 * MIB

@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from bk_spark.config import MIB
 from bk_spark.errors import NoSuchLedgerError
+from bk_spark.log.lookup.kept_payloads import KeptPayloads
 from bk_spark.log.lookup.keyed_versions import KeyedVersion
 from bk_spark.log.lookup.known_entries import NO_PAYLOAD, KnownEntries, KnownEntry
 from bk_spark.log.lookup.newest_rows import NewestRows
@@ -67,6 +68,7 @@ class LaneWalk:
     version: KeyedVersion
     known: KnownEntries
     handles: KeptHandles
+    kept: KeptPayloads
     search: NewestRows
     check_wanted: Callable[[], None]
     """Raises once nobody waits for the look-up any more."""
@@ -105,7 +107,8 @@ class LaneWalk:
                 self._next = entry_id - 1
             return
         if len(self.search.candidates(known)):
-            self._meet(ledger, at, self._payloads(ledger, at, at).get(at))
+            kept = self.kept.get(ledger.ledger_id, at)
+            self._meet(ledger, at, self._payloads(ledger, at, at).get(at) if kept is None else kept)
         self._next = at - 1
 
     def _first_unknown(self, ledger: CommittedLedger, last: int) -> int:
@@ -142,7 +145,10 @@ class LaneWalk:
             return
         candidates = self.search.candidates(known)
         if len(candidates):
+            before = len(self.search.wanted)
             made = self.search.take(payload, what, candidates)
+            if len(self.search.wanted) < before:
+                self.kept.put(ledger.ledger_id, entry_id, payload)
             if known.filter is None and made is not None:
                 self.known.put(ledger.ledger_id, entry_id, KnownEntry(known.rows, known.statistics, made))
 

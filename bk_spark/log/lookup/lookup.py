@@ -19,6 +19,7 @@ import pyarrow as pa
 from bk_spark.calls.off_main_thread import off_main_thread
 from bk_spark.errors import ConfigError
 from bk_spark.log.lookup.asked_keys import AskedKeys, many_keys, one_key
+from bk_spark.log.lookup.kept_payloads import KeptPayloads
 from bk_spark.log.lookup.keyed_versions import KeyedVersion, KeyedVersions
 from bk_spark.log.lookup.known_entries import KnownEntries
 from bk_spark.log.lookup.lane_walk import KeptHandles, LaneWalk
@@ -27,7 +28,7 @@ from bk_spark.log.rows.read_rows import RowQuery
 from bk_spark.log.rows.side_by_side import SideBySide
 from bk_spark.log.stored.lanes import Lanes
 from bk_spark.log.tier.opener import LogLedgerOpener
-from bk_spark.rows.key_filter import Places
+from bk_spark.rows.keys.key_filter import Places
 
 _PLACE = pa.field("place", pa.int64())
 
@@ -62,6 +63,7 @@ class Lookups:
         self.log = opener.name
         self.versions = KeyedVersions(opener)
         self.handles = KeptHandles()
+        self.kept = KeptPayloads()
         self._known: tuple[Lanes, KnownEntries] | None = None
 
     def get(self, key: Any, query: LookupQuery) -> pa.RecordBatch:
@@ -125,7 +127,7 @@ class Lookup:
     def _of_lane(self, version: KeyedVersion, form: LookupForm, keys: AskedKeys, lane: int, places: Places) -> Iterator[Found]:
         search = NewestRows(form, keys, places)
         known = self.lookups.known(version.lanes)
-        LaneWalk(version, known, self.lookups.handles, search, self._check_wanted).run(lane)
+        LaneWalk(version, known, self.lookups.handles, self.lookups.kept, search, self._check_wanted).run(lane)
         yield from search.found
 
     def _side_by_side(

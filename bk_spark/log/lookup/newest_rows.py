@@ -15,8 +15,8 @@ from bk_spark.log.lookup.known_entries import KnownEntry
 from bk_spark.log.tier.asked_rows import AskedRows
 from bk_spark.rows.codec import RowDecoder
 from bk_spark.rows.gathering import as_one
-from bk_spark.rows.key_filter import Places, made_filter
-from bk_spark.rows.key_search import ABSENT, last_rows
+from bk_spark.rows.keys.key_filter import Places, made_filter
+from bk_spark.rows.keys.key_search import ABSENT, last_rows
 from bk_spark.rows.statistics import MIN_ROWS, key_of
 from bk_spark.rows.where.comparison import BoundComparison
 from bk_spark.rows.where.filter import RowFilter

@@ -7,7 +7,7 @@ import pyarrow as pa
 
 from bk_spark.log.lookup.asked_keys import many_keys
 from bk_spark.log.lookup.known_entries import NO_PAYLOAD, KnownEntries, KnownEntry
-from bk_spark.rows.key_filter import made_filter
+from bk_spark.rows.keys.key_filter import made_filter
 from bk_spark.rows.statistics import ColumnStatistics
 
 FIELDS = [pa.field("k", pa.int64())]

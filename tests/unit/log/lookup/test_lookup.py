@@ -170,6 +170,16 @@ def test_an_entry_that_was_read_once_is_read_again_only_for_a_key_that_it_may_ho
     assert 1 <= len(keyed.reads) <= 3
 
 
+def test_entries_in_which_keys_were_found_are_read_once(world: LogWorld) -> None:
+    keyed = KeyedLog(world, ["k"])
+    keyed.append(numbered(0, 2000, 2000))
+    expected = [[{"n": number}] for number in range(0, 2000, 50)]
+    assert [keyed.log.get(number, columns=["n"]).to_pylist() for number in range(0, 2000, 50)] == expected
+    keyed.reads.clear()
+    assert [keyed.log.get(number, columns=["n"]).to_pylist() for number in range(0, 2000, 50)] == expected
+    assert keyed.reads == []
+
+
 def test_a_key_of_the_newest_rows_costs_no_look_at_older_ledgers(world: LogWorld) -> None:
     keyed = KeyedLog(world, ["k"])
     old = [keyed.append(numbered(number, 200, 20)) for number in range(10)]

@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from bk_spark.rows.key_search import ABSENT, first_places, last_rows
+from bk_spark.rows.keys.key_search import ABSENT, first_places, last_rows
 
 TYPES = [
     pa.bool_(),

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from bk_spark.errors import CorruptionError
-from bk_spark.rows import key_filter
 from bk_spark.rows.codec import MAGIC, PayloadFormat, RowDecoder, RowEncoder, numbered, rows_up_to
-from bk_spark.rows.key_filter import BLOCK_BYTES, SALTS, KeyProbes, decode_key_filter, encode_key_filter, made_filter
+from bk_spark.rows.keys import key_filter
+from bk_spark.rows.keys.key_filter import BLOCK_BYTES, SALTS, KeyProbes, decode_key_filter, encode_key_filter, made_filter
 from bk_spark.rows.lanes import key_checksums, lanes_of
 from bk_spark.rows.statistics import MIN_ROWS
 
