@@ -43,7 +43,8 @@ TABLET_SERVER = "org.apache.fluss.server.tablet.TabletServer"
 class FlussCluster:
     """Servers that serve, for as long as this process lives. ``directory`` is theirs alone; nothing in it is removed.
 
-    ``zookeeper`` is a connection string, with a root. Raises SkippedError where the jars cannot be fetched, ProcessFailedError.
+    ``zookeeper`` is a connection string, with a root that exists. Raises SkippedError where the jars cannot be fetched, and
+    ProcessFailedError.
     """
 
     def __init__(self, directory: Path, zookeeper: str) -> None:
