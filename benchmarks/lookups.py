@@ -153,9 +153,9 @@ async def of_fluss(servers: str, rows: int, keys: int, share: int, expected: dic
     told("Fluss", "warm", [await _timed(lookuper.lookup({"id": chance.randrange(keys)})) for _ in range(WARM // share)])
     absent = [await _timed(lookuper.lookup({"id": keys + chance.randrange(keys)})) for _ in range(ABSENT // share)]
     told("Fluss", "absent", absent)
+    each = [found.new_lookup().create_lookuper() for _ in range(MANY)]  # one of them makes one look-up at a time
     many = [
-        await _timed(asyncio.gather(*(lookuper.lookup({"id": chance.randrange(keys)}) for _ in range(MANY)))) / MANY
-        for _ in range(10)
+        await _timed(asyncio.gather(*(one.lookup({"id": chance.randrange(keys)}) for one in each))) / MANY for _ in range(10)
     ]
     told("Fluss", "gathered", many)
     await connection.close()
