@@ -126,9 +126,9 @@ def test_users_read_what_is_wrong_with_a_key_or_a_lane(logs: Logs, log) -> None:
         "option 'partitionKey' is 'shop': the rows have no such column, they have customer, n",
     )
     check(
-        lambda: logs.write(frame.selectExpr("n * 1.5D AS price"), log, partitionKey="price"),
-        "key column 'price' (option 'partitionKey') is 'double': a key is a boolean, a whole number, a date, a timestamp, "
-        "a string or a binary: cast it, or choose another column",
+        lambda: logs.write(frame.selectExpr("array(n) AS prices"), log, partitionKey="prices"),
+        "key column 'prices' (option 'partitionKey') is 'list<element: int64>': a key is a boolean, a number, a date, "
+        "a timestamp, a string or a binary: cast it, or choose another column",
     )
     logs.write(frame, log, partitionKey="customer")
     check(

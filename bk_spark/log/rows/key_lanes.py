@@ -9,6 +9,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Context, Decimal
 
 import pyarrow as pa
 
@@ -18,7 +19,7 @@ from bk_spark.log.stored.schema import Schema
 from bk_spark.log.stored.values import Head
 from bk_spark.rows.arrow_types import arrow_schema, has_collation
 from bk_spark.rows.lane_limits import DEFAULT_LANES, MAX_KEY_COLUMNS, MAX_LANES
-from bk_spark.rows.lanes import KINDS, kind_of_key, lane_of
+from bk_spark.rows.lanes import KINDS, KeyValue, kind_of_key, lane_of
 from bk_spark.rows.statistics import Key
 from bk_spark.rows.where.comparison import BoundComparison
 from bk_spark.rows.where.filter import RowFilter
@@ -102,7 +103,7 @@ class AskedLanes:
                 raise ConfigError(self.column_option, ",".join(self.columns), f"it names column '{name}' twice")
             kind = _kind(schema, name)
             if kind is None:
-                remedy = f"a key is a boolean, a whole number, a date, a timestamp, a string or a binary: {_NOT_A_KEY}"
+                remedy = f"a key is a boolean, a number, a date, a timestamp, a string or a binary: {_NOT_A_KEY}"
                 raise ConfigError(f"key column '{name}' ({self.column_option})", _type(schema, name), remedy)
             found[name] = kind
         return found
@@ -120,6 +121,7 @@ class AskedLanes:
 
 
 _NOT_A_KEY = "cast it, or choose another column"
+_EXACT = Context(prec=76)
 
 
 def _spelt(wanted: str, names: Sequence[str]) -> str | None:
@@ -172,15 +174,25 @@ def lanes_of_matches(where: RowFilter, lanes: Lanes) -> frozenset[int] | None:
     A condition names keys if it can only be true of rows in which every key column has one of some values. ``where`` may be
     bound to wider types than the log's, as in a read of several logs: then its values are not the ones that were hashed.
     """
-    keys: list[tuple[Key | None, ...]] = []
+    keys: list[list[KeyValue]] = []
     for name, kind in zip(lanes.columns, lanes.kinds, strict=True):
         values = _values_of(where, name) if kind in KINDS else None
-        if values is None or kind_of_key(where.columns.field(name).type) != kind:
+        of = where.columns.field(name).type if values is not None else None
+        if values is None or kind_of_key(of) != kind:
             return None
-        keys.append(values)
+        keys.append([_key_value(value, of) for value in values])
     if math.prod(map(len, keys)) > MAX_KEYS:
         return None
     return frozenset(lane_of(key, lanes.count) for key in itertools.product(*keys))
+
+
+def _key_value(value: Key | None, of: pa.DataType) -> KeyValue:
+    """A value of a column, as a condition compares it, as a key."""
+    if value is None:
+        return None
+    if pa.types.is_decimal(of):
+        return Decimal(int(value)).scaleb(-of.scale, _EXACT)
+    return float(value) if pa.types.is_floating(of) else value
 
 
 def _values_of(where: RowFilter, column: str) -> tuple[Key | None, ...] | None:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import datetime
+import math
 import random
 import re
 from collections.abc import Iterator
+from decimal import Decimal
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
 from bk_spark.entries.crc import crc32c
-from bk_spark.rows.lanes import KINDS, in_lanes, kind_of_key, lane_of, lanes_of, split
+from bk_spark.rows.lanes import KINDS, KeyValue, canonical_floats, in_lanes, kind_of_key, lane_of, lanes_of, split
 from tests.checkout import ROOT
 
 MANY = 500
 """Rows enough to be hashed with tables; below 128 each row is a call of its own."""
 
-KEYS: dict[str, tuple[pa.DataType, list[object], list[int | bytes | None]]] = {
+NAN = math.nan
+DECIMALS = [Decimal("0.00"), Decimal("-0.01"), Decimal("1.50"), Decimal("9" * 36 + ".99"), Decimal("-" + "9" * 36)]
+
+KEYS: dict[str, tuple[pa.DataType, list[object], list[KeyValue]]] = {
     "boolean": (pa.bool_(), [None, True, False], [None, 1, 0]),
     "integer": (pa.int64(), [None, 0, -1, 2**63 - 1, -(2**63)], [None, 0, -1, 2**63 - 1, -(2**63)]),
     "date": (pa.date32(), [None, datetime.date(1970, 1, 1), datetime.date(1969, 12, 31)], [None, 0, -1]),
@@ -25,11 +31,13 @@ KEYS: dict[str, tuple[pa.DataType, list[object], list[int | bytes | None]]] = {
     "timestamp_ntz": (pa.timestamp("us"), [None, 0, -1, 1_700_000_000_000_001], [None, 0, -1, 1_700_000_000_000_001]),
     "string": (pa.string(), [None, "", "a", "äöü", "long " * 99], [None, b"", b"a", "äöü".encode(), b"long " * 99]),
     "binary": (pa.binary(), [None, b"", b"\xff\x00"], [None, b"", b"\xff\x00"]),
+    "float": (pa.float64(), [None, 0.0, -0.0, NAN, -NAN, -1.5, 1e300], [None, 0.0, 0.0, NAN, NAN, -1.5, 1e300]),
+    "decimal": (pa.decimal128(38, 2), [None, *DECIMALS], [None, *DECIMALS]),
 }
 """Kind → its type, some values, and these values as a condition compares them."""
 
 
-def drawn(kind: str, count: int, seed: int) -> tuple[pa.Array, list[int | bytes | None]]:
+def drawn(kind: str, count: int, seed: int) -> tuple[pa.Array, list[KeyValue]]:
     of, values, compared = KEYS[kind]
     places = [random.Random(seed * 7 + place).randrange(len(values)) for place in range(count)]
     array = pa.array([None, *(values[place] for place in places)], of)
@@ -62,6 +70,29 @@ def test_a_whole_number_stays_in_its_lane_as_a_wider_type(narrow: pa.DataType) -
     assert lanes_of([numbers], 257, 8).tolist() == lanes_of([numbers.cast(pa.int64())], 257, 8).tolist()
 
 
+def test_a_floating_point_number_stays_in_its_lane_as_a_double() -> None:
+    numbers = pa.array([None, NAN, 0.1, -0.0, *range(200)], pa.float32())
+    assert lanes_of([numbers], 204, 8).tolist() == lanes_of([numbers.cast(pa.float64())], 204, 8).tolist()
+
+
+@pytest.mark.parametrize("wider", [pa.decimal128(12, 2), pa.decimal128(38, 28), pa.decimal128(12, 4)])
+def test_a_decimal_stays_in_its_lane_whatever_its_scale(wider: pa.DataType) -> None:
+    numbers = pa.array([None, *(Decimal(one).scaleb(-2) for one in range(-200, 200))], pa.decimal128(10, 2))
+    assert lanes_of([numbers], 401, 8).tolist() == lanes_of([numbers.cast(wider)], 401, 8).tolist()
+    assert lane_of([Decimal("1.50")], 256) == lane_of([Decimal("1.5")], 256)
+
+
+def test_there_is_one_nan_and_one_zero() -> None:
+    bits = np.array([0x7FF8000000000001, 0xFFF8000000000000, 0x7FF0000000000001, 1 << 63], np.uint64)
+    found = canonical_floats(pa.array([*bits.view(np.float64)])).to_numpy().view(np.uint64).tolist()
+    assert found == [0x7FF8000000000000] * 3 + [0]
+    assert lanes_of([pa.array([*bits.view(np.float64)])], 4, 256).tolist() == [lane_of([NAN], 256)] * 3 + [lane_of([0.0], 256)]
+
+
+def test_equal_numbers_of_several_kinds_are_several_keys() -> None:
+    assert len({lane_of([one], 256) for one in (1, 1.0, Decimal(1))}) == 3
+
+
 def test_text_with_large_offsets_is_in_the_lane_of_the_same_text() -> None:
     array, _ = drawn("string", MANY, 3)
     assert lanes_of([array.cast(pa.large_string())], MANY, 8).tolist() == lanes_of([array], MANY, 8).tolist()
@@ -73,7 +104,8 @@ def test_null_empty_and_zero_are_three_keys() -> None:
 
 
 @pytest.mark.parametrize(
-    "of", [pa.float64(), pa.decimal128(10, 2), pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), pa.null(), pa.time64("ns")]
+    "of",
+    [pa.float16(), pa.decimal256(50, 2), pa.list_(pa.int64()), pa.struct([("a", pa.int64())]), pa.null(), pa.time64("ns")],
 )
 def test_other_types_are_no_keys(of: pa.DataType) -> None:
     assert kind_of_key(of) is None
@@ -93,7 +125,7 @@ def documented() -> Iterator[tuple[bytes, int, int]]:
 
 
 def test_the_examples_of_the_documentation_are_right() -> None:
-    keys = [(b"ab", 8), (b"abc", None)]
+    keys = [(b"ab", 8), (b"abc", None), (-0.0,), (NAN,), (Decimal("1.50"),)]
     found = list(documented())
     assert [crc32c(covered) for covered, _, _ in found] == [checksum for _, checksum, _ in found]
     assert [lane_of(key, 8) for key in keys] == [lane for _, _, lane in found] == [checksum % 8 for _, checksum, _ in found]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -162,6 +164,21 @@ def test_a_condition_on_another_type_than_the_keys_needs_all_lanes(of: pa.DataTy
     """As where several logs are read together, or an overwrite changed the type under a stream."""
     literal = "'5'" if of == pa.string() else "5"
     assert lanes_of_matches(where(f"id = {literal}", pa.schema([("id", of)])), BY_ID) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "of", "kind", "keys"),
+    [
+        ("id = -0.0", pa.float64(), "float", [0.0]),
+        ("id IN (1, 0.5)", pa.float32(), "float", [1.0, 0.5]),
+        ("id <=> NULL", pa.float32(), "float", [None]),
+        ("id = 1.5", pa.decimal128(10, 4), "decimal", [Decimal("1.5")]),
+        ("id IN (1, 2.50, 3.33333)", pa.decimal128(10, 4), "decimal", [Decimal(1), Decimal("2.5")]),
+    ],
+)
+def test_numbers_that_are_not_whole_are_hashed_by_their_value(text: str, of: pa.DataType, kind: str, keys: list[Any]) -> None:
+    found = lanes_of_matches(where(text, pa.schema([("id", of)])), Lanes(("id",), (kind,), 256))
+    assert found == {lane_of([key], 256) for key in keys}
 
 
 def test_a_date_that_is_compared_as_a_time_needs_all_lanes() -> None:
