@@ -24,6 +24,9 @@ from bk_spark.log.entry_range import LogPosition, LogRange, with_ledger_id
 from bk_spark.log.log_handle import DEFAULT_ROLL_BYTES, Log, lookups_of, opener_of, row_reader, tail_plan
 from bk_spark.log.lookup.lookup import LookupQuery, one_row
 from bk_spark.log.rows.given_rows import checked_stream
+from bk_spark.log.rows.latest.asked import ALL, AskedView
+from bk_spark.log.rows.latest.chosen import ChosenRows
+from bk_spark.log.rows.latest.reader import LatestReader, Share
 from bk_spark.log.rows.read_rows import RowQuery, RowReader
 from bk_spark.log.rows.row_buffer import MAX_DELAY_S
 from bk_spark.log.rows.row_writer import leader_of
@@ -166,18 +169,48 @@ class AsyncLog:
         *,
         time_zone: str | None = None,
         lane: int | Sequence[int] | None = None,
+        view: str = ALL,
+        deleted_by: str | None = None,
     ) -> AsyncGenerator[pa.RecordBatch, None]:
         """The rows of the log in log order, as ``Log.read_rows``; the log is read as it stands at the first step.
 
         Some ledgers are read side by side, with at most about 150 MiB in memory, however slowly the batches are taken. The end
         of an ``async for`` ends the reads, as with ``AsyncReadHandle.read``. Errors in arguments are raised by the first step.
         """
-        query = RowQuery(columns, where, time_zone, lane)
+        query, asked = RowQuery(columns, where, time_zone, lane), AskedView(view, deleted_by)
         reader = await self._calls.in_thread(lambda: row_reader(self._log, query, version, timestamp))
-        stretches = await self._calls.in_thread(lambda: reader.stretches(start, end))
-        async with aclosing(AsyncSideBySide(stretches, partial(self._rows_of, reader)).batches()) as batches:
+        if asked.is_latest:
+            rows = self._latest_rows(reader, asked, start, end)
+        else:
+            stretches = await self._calls.in_thread(lambda: reader.stretches(start, end))
+            rows = AsyncSideBySide(stretches, partial(self._rows_of, reader)).batches()
+        async with aclosing(rows) as batches:
             async for batch in batches:
                 yield batch
+
+    async def _latest_rows(
+        self, reader: RowReader, asked: AskedView, start: LogPosition | None, end: LogPosition | None
+    ) -> AsyncGenerator[pa.RecordBatch, None]:
+        latest = await self._calls.in_thread(lambda: LatestReader(reader, asked))
+        for share in await self._calls.in_thread(lambda: latest.shares(start, end)):
+            chosen = await self._calls.in_long_thread(partial(latest.chosen, share))
+            read = partial(self._newest_of, latest, share, chosen)
+            async with aclosing(AsyncSideBySide(range(len(share)), read).batches()) as batches:
+                async for batch in batches:
+                    yield batch
+
+    async def _newest_of(
+        self, latest: LatestReader, share: Share, chosen: ChosenRows, number: int
+    ) -> AsyncGenerator[pa.RecordBatch, None]:
+        if not chosen.has_some(number):
+            return
+        first = 0
+        async with aclosing(self._rows_of(latest.rows, share[number])) as batches:
+            async for batch in batches:
+                picked = await self._calls.in_thread(partial(latest.pick, share, chosen, number, first, batch))
+                first += batch.num_rows
+                if picked.num_rows:
+                    yield picked
 
     async def _rows_of(self, reader: RowReader, stretch: Stretch) -> AsyncGenerator[pa.RecordBatch, None]:
         ledger = await self._calls.in_thread(lambda: reader.handle(stretch.ledger_id))

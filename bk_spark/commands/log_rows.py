@@ -26,6 +26,7 @@ from bk_spark.commands.row_files.type_names import column_types
 from bk_spark.commands.row_files.written import write_arrow, write_csv, write_json, write_parquet, write_tsv
 from bk_spark.errors import ConfigError, NoSuchLogError, SchemaMismatchError
 from bk_spark.log.log_handle import Log
+from bk_spark.log.rows.latest.asked import ALL, LATEST, VIEWS
 from bk_spark.log.stored.schema import MERGE_ARGUMENT, Schema
 from bk_spark.log.stored.values import Content
 from bk_spark.rows.where.condition import parse_where
@@ -43,6 +44,10 @@ def add(group: Commands) -> None:
     read.add_argument(
         "--where", type=_condition, metavar="CONDITION", help="only rows for which it holds, such as \"day = '2026-01-31'\""
     )
+    text = "latest: of each key of a log with lanes the newest row alone (default: all)"
+    read.add_argument("--view", choices=VIEWS, default=ALL, help=text)
+    text = "with --view latest: a boolean column; keys are left out whose newest row has true there"
+    read.add_argument("--deleted-by", type=plain_text, metavar="COLUMN", help=text)
     text = f"at most N rows or entries (default: {SHOWN} for a table, and on a terminal for json and entries; else all)"
     read.add_argument("--limit", type=count, metavar="N", help=text)
     text = "write there instead of to stdout, in the format that the name tells, such as .parquet or .csv.gz"
@@ -76,14 +81,16 @@ def add(group: Commands) -> None:
 def _read(args: argparse.Namespace) -> None:
     """Print the first rows or entries, or write all of them."""
     output = output_file(args.output, args.format)
+    if args.deleted_by is not None and args.view != LATEST:
+        raise UsageError("--deleted-by only works with --view latest: give that, too, or leave it out")
     if args.json and args.format not in (None, "json") and output.path is None:
         raise UsageError(f"--json contradicts --format {args.format}: leave one out")
     limit = SHOWN if args.limit is None and _is_for_people(output) else args.limit
     with bookkeeper(args) as client:
         log = client.open_log(args.name, password=password(args))
         content = log.snapshot().content
-        if content is Content.ENTRIES and (args.columns or args.where):
-            raise ConfigError("log", args.name, "it holds entries: --columns and --where are for rows")
+        if content is Content.ENTRIES and (args.columns or args.where or args.view != ALL):
+            raise ConfigError("log", args.name, "it holds entries: --columns, --where and --view are for rows")
         if content is Content.ENTRIES and output.form is None:
             _print_entries(log, limit, args.json)
             return
@@ -121,7 +128,7 @@ def _batches(log: Log, content: Content | None, args: argparse.Namespace) -> tup
         first = next(batches, None)
         return ([], pa.schema([])) if first is None else (itertools.chain([first], batches), first.schema)
     columns = None if args.columns is None else [name.strip() for name in args.columns.split(",")]
-    reader = log.read_rows(columns, args.where)
+    reader = log.read_rows(columns, args.where, view=args.view, deleted_by=args.deleted_by)
     return reader, reader.schema
 
 

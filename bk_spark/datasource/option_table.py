@@ -12,6 +12,7 @@ from bk_spark.datasource import option_values as values
 from bk_spark.datasource.option_values import EARLIEST, LATEST
 from bk_spark.datasource.passwords import password
 from bk_spark.datasource.sizes import size
+from bk_spark.log.rows.latest.asked import ALL, VIEWS
 from bk_spark.rows.lane_limits import MAX_LANES
 from bk_spark.rows.payload_defaults import COMPRESSION, COMPRESSIONS
 from bk_spark.rows.where.condition import parse_where
@@ -239,6 +240,22 @@ OPTIONS: tuple[Option, ...] = (
         rows_only=True,
     ),
     Option("createLogs", "write", "false", values.boolean, "with `logColumn`: makes logs that are missing", rows_only=True),
+    Option(
+        "view",
+        "batch read",
+        ALL,
+        values.one_of(*VIEWS),
+        "`latest`: of each `partitionKey` the newest row alone",
+        rows_only=True,
+    ),
+    Option(
+        "deletedBy",
+        "batch read",
+        "",
+        values.text,
+        "with `view=latest`: a boolean column, true where a key is gone",
+        rows_only=True,
+    ),
     Option(
         "mergeSchema",
         "write",

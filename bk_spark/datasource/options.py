@@ -31,6 +31,7 @@ from bk_spark.datasource.passwords import password_in_file
 from bk_spark.datasource.sizes import size
 from bk_spark.embedded.join import settled
 from bk_spark.errors import ConfigError, State
+from bk_spark.log.rows.latest.asked import AskedView
 from bk_spark.quorum import check_quorums
 from bk_spark.rows.local_time import NO_ZONE, time_zone
 from bk_spark.rows.where.condition import Condition
@@ -110,6 +111,8 @@ class SourceOptions:
     lane: tuple[int, ...] = ()
     log_column: str | None = None
     create_logs: bool = default_of("createLogs")
+    view: str = default_of("view")
+    deleted_by: str | None = None
     merge_schema: bool = default_of("mergeSchema")
     client: ClientConfig = field(default_factory=ClientConfig)
     given: frozenset[str] = frozenset()
@@ -120,6 +123,7 @@ class SourceOptions:
         self._check_topics()
         self._check_application()
         self._check_range()
+        self._check_view()
         if self.reads_entries:
             self._refuse([o for o in OPTIONS if o.rows_only], "entries", "leave it out, or leave out option 'content'")
 
@@ -141,6 +145,11 @@ class SourceOptions:
     def zone(self) -> tzinfo | None:
         """The time zone of times without an offset from UTC; None if none is given."""
         return None if self.time_zone is None else time_zone(self.time_zone)
+
+    @property
+    def asked_view(self) -> AskedView:
+        """Raises ConfigError."""
+        return AskedView(self.view, self.deleted_by, "option 'view'", "option 'deletedBy'")
 
     @property
     def log(self) -> str:
@@ -222,6 +231,17 @@ class SourceOptions:
             if len(given) > 1:
                 value = getattr(self, given[1].attribute)
                 raise ConfigError(f"option '{given[1].name}'", value, f"'{given[0].name}' says where too: give one of the two")
+
+    def _check_view(self) -> None:
+        """The newest row of a key is that of one log at one version."""
+        if not self.asked_view.is_latest:
+            return
+        if self.names_several:
+            remedy = "it does not apply to several logs, each of which has a key of its own: read one log, and use union()"
+            raise ConfigError("option 'view'", self.view, remedy)
+        ranges = [o for o in OPTIONS if o.name in ("startingOffsets", "endingOffsets", "startingTimestamp")]
+        remedy = "leave it out, give versionAsOf or timestampAsOf, or take Log.read_rows(start=…, end=…)"
+        self._refuse(ranges, "view=latest", remedy)
 
     def _check_application(self) -> None:
         if (self.application_id is None) != (self.application_version is None):

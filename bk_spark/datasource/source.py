@@ -91,6 +91,11 @@ class BookKeeperDataSource(DataSource):
     the other. Columns match by name, with the wider of two types; a column that a log lacks is null. A stream follows them
     all, and finds logs that come later; ``maxRowsPerTrigger`` and ``maxBytesPerTrigger`` are limits of all together.
 
+    ``view=latest`` reads the newest row of each key alone, of one log with ``partitionKey``: the last one in the log's order at
+    the version that is read. With ``deletedBy``, the name of a boolean column, a key whose newest row has true there is gone.
+    ``where`` is true of the newest row: it never brings back an older one. A task reads whole lanes, and their keys alone are
+    in its memory, at most about 32 MiB of them; more go to files in its directory for temporary files.
+
     ``includeMetadata`` adds ``_ledger_id BIGINT, _entry_id BIGINT, _log STRING``, and of the version that added the ledger
     ``_version BIGINT`` and ``_commit_timestamp TIMESTAMP``. The last one is null for ledgers that a writer opened, and both
     are null where a vacuum removed the version's record.
@@ -169,6 +174,8 @@ class BookKeeperDataSource(DataSource):
     lane                 read        (all)                    lanes to read: a number from 0 on, or a list `0,3`
     logColumn            write       (none)                   text column with the log's name, in place of `path`; not written
     createLogs           write       false                    with `logColumn`: makes logs that are missing
+    view                 batch read  all                      `latest`: of each `partitionKey` the newest row alone
+    deletedBy            batch read  (none)                   with `view=latest`: a boolean column, true where a key is gone
     mergeSchema          write       false                    the log's schema takes new columns and fields, and wider types
     tlsCa                all         (none)                   TLS with bookies: authorities, a PEM file on all machines
     tlsCertificate       all         (none)                   this client's certificate, a PEM file on all machines
@@ -298,14 +305,15 @@ class BookKeeperDataSource(DataSource):
 
     def _reading(self, schema: StructType) -> Reading:
         """Raises SchemaMismatchError where the log does not have the columns ``schema``, ConfigError where it lacks a lane."""
-        from bk_spark.datasource.read.loaded_log import columns_of, filter_of
+        from bk_spark.datasource.read.loaded_log import columns_of, filter_of, latest_of
         from bk_spark.datasource.read.read_task import Reading
         from bk_spark.datasource.spark_schema import check_asked
 
-        stored = self._load().stored
+        stored, logs = self._load().stored, self._load().logs
         check_asked(stored.name, columns_of(self._options, stored), schema)
-        reading = Reading(self._options, schema, filter_of(self._options, stored))
-        for log in self._load().logs:
+        where = filter_of(self._options, stored)
+        reading = Reading(self._options, schema, where, latest=latest_of(self._options, logs[0], where))
+        for log in logs:
             reading.lanes.of(log.name, log.version, log.lanes)
         return reading
 

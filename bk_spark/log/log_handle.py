@@ -27,6 +27,8 @@ from bk_spark.log.log_store import LogStore
 from bk_spark.log.lookup.lookup import LookupQuery, Lookups
 from bk_spark.log.rows.append_rows import RowTarget, RowWrite, append_rows
 from bk_spark.log.rows.key_lanes import AskedLanes
+from bk_spark.log.rows.latest.asked import ALL, AskedView
+from bk_spark.log.rows.latest.reader import LatestReader
 from bk_spark.log.rows.read_rows import RowQuery, RowReader, milliseconds_of, stored_schema
 from bk_spark.log.rows.row_buffer import MAX_DELAY_S, RowLimits
 from bk_spark.log.rows.row_entries import RowEntries, RowLeader, RowNumbers
@@ -234,6 +236,8 @@ class Log:
         *,
         time_zone: str | None = None,
         lane: int | Sequence[int] | None = None,
+        view: str = ALL,
+        deleted_by: str | None = None,
     ) -> pa.RecordBatchReader:
         """The rows of the log, as Spark's batch read gives them, in log order.
 
@@ -242,11 +246,18 @@ class Log:
         are places of entries. The log is read as it stands now, or as it stood at ``version``, or at ``timestamp``, a
         datetime with a time zone. ``lane`` is the number of a lane, or several: only their rows are read.
 
+        With ``view="latest"`` only the newest row of each key is given, of a log with ``partition_key``: the last one of all
+        that are read by the arguments above. ``where`` is then true of that row: it never brings back an older one. With
+        ``deleted_by``, the name of a boolean column, a key is gone whose newest row has true there. Lanes are given one after
+        the other, small ones together; among these rows are in log order. Entries are read twice.
+
         Rows are read as the reader is read, some ledgers side by side, with at most about 150 MiB in memory. Closing
         or dropping the reader ends that. Raises ConfigError for an argument, and for a log of entries; the reader raises
         CorruptionError, BookieUnavailableError, and NoSuchLedgerError if a ledger was deleted meanwhile.
         """
-        return row_reader(self, RowQuery(columns, where, time_zone, lane), version, timestamp).read(start, end)
+        asked = AskedView(view, deleted_by)
+        reader = row_reader(self, RowQuery(columns, where, time_zone, lane), version, timestamp)
+        return LatestReader(reader, asked).read(start, end) if asked.is_latest else reader.read(start, end)
 
     def get(
         self, key: Any, *, columns: Sequence[str] | None = None, deleted_by: str | None = None, version: int | None = None

@@ -15,6 +15,7 @@ from bk_spark.bookkeeper import BookKeeper
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.spark_schema import ENTRIES, from_json, to_arrow, with_metadata_columns
 from bk_spark.errors import ConfigError, State
+from bk_spark.log.rows.latest.view import LatestRows, latest_rows
 from bk_spark.log.stored.lanes import PLAIN, Lanes
 from bk_spark.log.stored.snapshot import check_version
 from bk_spark.log.stored.values import Head
@@ -99,6 +100,14 @@ def filter_of(options: SourceOptions, stored: Stored) -> RowFilter | None:
             remedy = f"column '{'.'.join(path)}' has a collation of its own: use DataFrame.where()"
             raise ConfigError("option 'where'", options.where.text, remedy)
     return bound
+
+
+def latest_of(options: SourceOptions, log: LoadedLog, where: RowFilter | None) -> LatestRows | None:
+    """Options ``view`` and ``deletedBy``, bound to the log's key and columns. Raises ConfigError where it has no key."""
+    asked = options.asked_view
+    if not asked.is_latest:
+        return None
+    return latest_rows(asked, log.stored.what, to_arrow(_columns(options, log.stored)), log.lanes, where)
 
 
 def _columns(options: SourceOptions, stored: Stored) -> StructType:

@@ -17,6 +17,7 @@ from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.spark_schema import ORIGIN_COLUMNS, as_stored, to_arrow
 from bk_spark.errors import ConfigError, SchemaMismatchError
 from bk_spark.log.rows.key_lanes import LaneChoice
+from bk_spark.log.rows.latest.view import LatestRows
 from bk_spark.log.stored.origins import Origin
 from bk_spark.log.stored.tier_places import TieredPlace
 from bk_spark.log.stream.follow import LanesOf
@@ -75,6 +76,8 @@ class Reading:
     where: RowFilter | None = None
     checks_values: bool = True
     """False for who copies rows, whatever their values are."""
+    latest: LatestRows | None = None
+    """How to choose the newest row of each key; None for all rows."""
 
     @property
     def lanes(self) -> LaneChoice:

@@ -24,6 +24,7 @@ from bk_spark.datasource.option_values import EARLIEST, LATEST
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.plain_errors import plain_errors
 from bk_spark.datasource.read.followed_log import FollowedLog
+from bk_spark.datasource.read.latest_read import lane_portions, newest_batches
 from bk_spark.datasource.read.loaded_log import LoadedLog
 from bk_spark.datasource.read.micro_batch import BatchPlanner
 from bk_spark.datasource.read.partitions import cut_large, plan
@@ -81,10 +82,14 @@ class EntryReader(DataSourceReader):
         if not isinstance(portion, LogPortion):
             yield from self._reading.batches(portion or ())
             return
+        reading = self._reading
         try:
-            yield from self._reading.batches(portion.stretches, portion.sources)
+            if reading.latest is not None:
+                yield from newest_batches(reading, reading.latest, portion.stretches, portion.sources)
+            else:
+                yield from reading.batches(portion.stretches, portion.sources)
         except NoSuchLedgerError:
-            options = self._reading.options
+            options = reading.options
             connect(options.metadata, options.client).logs.names.fresh_head(portion.sources.log, portion.uid)
             raise
 
@@ -101,8 +106,11 @@ def portions_of(bookkeeper: BookKeeper, reading: Reading, log: LoadedLog) -> lis
         return _portions_between(reading, log)
     snapshot = bookkeeper.logs.reader.snapshot(log.name, log.version)
     stretches = list(_listed(bookkeeper, reading, log, snapshot))
-    stretches = cut_large(stretches, options.max_bytes_per_partition, bookkeeper.existing_ledgers)
-    portions = plan(stretches, options.max_bytes_per_partition, options.min_partitions)
+    if reading.latest is not None:
+        portions = lane_portions(stretches, snapshot, options.max_bytes_per_partition, options.min_partitions)
+    else:
+        stretches = cut_large(stretches, options.max_bytes_per_partition, bookkeeper.existing_ledgers)
+        portions = plan(stretches, options.max_bytes_per_partition, options.min_partitions)
     sources = _sources(bookkeeper, reading, log, snapshot, [stretch for portion in portions for stretch in portion])
     return [LogPortion(log.uid, portion, sources.only(portion)) for portion in portions]
 

@@ -13,6 +13,7 @@ import json
 import threading
 from collections import OrderedDict
 from collections.abc import Generator, Iterable, Iterator, Sequence
+from copy import copy
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from typing import Final
@@ -25,7 +26,7 @@ from bk_spark.config import MIB
 from bk_spark.errors import ConfigError, State
 from bk_spark.log.entry_range import LogPosition, LogRange
 from bk_spark.log.rows.key_lanes import LaneChoice
-from bk_spark.log.rows.side_by_side import SideBySide
+from bk_spark.log.rows.side_by_side import placed_batches
 from bk_spark.log.stored.snapshot import LogSnapshot
 from bk_spark.log.stored.values import CommittedLedger, Content, OpenLedger
 from bk_spark.log.tier.asked_rows import AskedRows
@@ -97,10 +98,11 @@ class BoundQuery:
     schema: pa.Schema
     where: RowFilter | None
     lanes: LaneChoice
+    checks_values: bool = True
 
     @property
     def rows(self) -> AskedRows:
-        return AskedRows(self.schema, self.where)
+        return AskedRows(self.schema, self.where, checks_values=self.checks_values)
 
     def converter(self) -> Converter:
         """Gives the rows of batches of entries. It remembers the last schema that it met: one serves many batches."""
@@ -136,8 +138,8 @@ class RowReader:
         self, snapshot: LogSnapshot, query: RowQuery, open_ledger: LogLedgerOpener, stored: pa.Schema | None = None
     ) -> None:
         """``stored``: columns of several logs together, in the place of the log's own."""
-        self._snapshot = snapshot
-        self.query: Final = query.bound(snapshot.name, stored or stored_schema(snapshot.name, snapshot))
+        self.snapshot: Final = snapshot
+        self.query = query.bound(snapshot.name, stored or stored_schema(snapshot.name, snapshot))
         listed = {*(one.ledger_id for one in snapshot.ledgers), *(one.ledger_id for one in snapshot.open_ledgers)}
         self._open_ledger = open_ledger.knowing(snapshot.tier, listed)
         self._handles: OrderedDict[int, ReadableLedger] = OrderedDict()
@@ -157,6 +159,12 @@ class RowReader:
             for stretch in self._wanted(start, end)
             for short in cut(stretch, TIERED_STRETCH_BYTES if stretch.ledger_id in tiered else STRETCH_BYTES)
         ]
+
+    def asking(self, rows: AskedRows) -> RowReader:
+        """The same reader, which gives other columns and rows. The two share what they open."""
+        other = copy(self)
+        other.query = BoundQuery(rows.schema, rows.where, self.query.lanes, rows.checks_values)
+        return other
 
     def handle(self, ledger_id: int) -> ReadableLedger:
         """The ledger, opened; readers of its stretches share the handle, and at worst open two."""
@@ -179,17 +187,7 @@ class RowReader:
         self, stretches: list[Stretch], place: tuple[int, int]
     ) -> Generator[tuple[pa.RecordBatch | None, tuple[int, int]], None, None]:
         """Each batch with the place behind it: the number of a stretch, and of rows of it, which are the same each time."""
-        first, rows = place
-        number, left_out = first, rows
-        side_by_side = SideBySide(stretches[first:], self.rows_of)
-        for batch in side_by_side.batches():
-            if first + side_by_side.head != number:
-                number, rows, left_out = first + side_by_side.head, 0, 0
-            cut_off = min(left_out, batch.num_rows)
-            left_out -= cut_off
-            rows += batch.num_rows - cut_off
-            if cut_off < batch.num_rows:
-                yield batch.slice(cut_off), (number, rows)
+        return placed_batches(stretches, self.rows_of, place)
 
     def rows_of(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
         ledger = self.handle(stretch.ledger_id)
@@ -201,7 +199,7 @@ class RowReader:
         return joined(self._open_ledger.rows(ledger, stretch.first_entry_id, stretch.last_entry_id, self.query.rows))
 
     def _wanted(self, start: LogPosition | None, end: LogPosition | None) -> Iterator[Stretch]:
-        snapshot = self._snapshot
+        snapshot = self.snapshot
         listed: list[CommittedLedger | OpenLedger] = [*snapshot.ledgers, *snapshot.open_ledgers]
         lanes = self.query.lanes.of(snapshot.name, snapshot.version, snapshot.lanes)
         for wanted in LogRange.of(snapshot.name, listed, start, end).stretches():

@@ -12,7 +12,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -197,3 +197,23 @@ class SideBySide(Generic[_Stretch]):
             self._changed.wait_for(lambda: self._ahead.may_put(stretch))
             self._changed.notify_all()
             return self._ahead.put(stretch, batch)
+
+
+def placed_batches(
+    stretches: Sequence[_Stretch], read: Callable[[_Stretch], Iterator[pa.RecordBatch]], place: tuple[int, int]
+) -> Generator[tuple[pa.RecordBatch, tuple[int, int]], None, None]:
+    """Each batch behind a place, with the place behind it: the number of a stretch, and of rows of it.
+
+    The rows of a stretch must be the same each time that it is read; they may come in other batches.
+    """
+    first, rows = place
+    number, left_out = first, rows
+    side_by_side = SideBySide(stretches[first:], read)
+    for batch in side_by_side.batches():
+        if first + side_by_side.head != number:
+            number, rows, left_out = first + side_by_side.head, 0, 0
+        cut_off = min(left_out, batch.num_rows)
+        left_out -= cut_off
+        rows += batch.num_rows - cut_off
+        if cut_off < batch.num_rows:
+            yield batch.slice(cut_off), (number, rows)

@@ -43,7 +43,7 @@ class AskedRows:
         if self.where is not None:
             rows = self.where.matching(rows)
         if self.checks_values:
-            _check(rows.select([one.name for one in self.schema if one.name in columns]), what)
+            check_values(rows.select([one.name for one in self.schema if one.name in columns]), what)
         for some, entry_id in self._parts(rows):
             if some.num_rows:
                 yield self._given(ledger_id, entry_id, some)
@@ -85,7 +85,8 @@ def _as_stored(found: pa.RecordBatch, wanted: pa.Field, what: str) -> pa.Array:
         raise CorruptionError(what, f"its column '{wanted.name}' cannot be read as {wanted.type} ({problem})") from None
 
 
-def _check(rows: pa.RecordBatch, what: str) -> None:
+def check_values(rows: pa.RecordBatch, what: str) -> None:
+    """Raise WrongValueError for the first value of ``what`` that its type does not have."""
     for name, column in zip(rows.schema.names, rows.columns, strict=True):
         found = None if is_sound(column) else wrong_value(column, name)
         if found is not None:

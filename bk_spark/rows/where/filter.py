@@ -6,7 +6,7 @@ alone, do not make the whole true.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import tzinfo
 from functools import reduce
@@ -46,7 +46,20 @@ class RowFilter:
 
     def required(self) -> Iterator[BoundComparison]:
         """Comparisons that hold for every row that matches."""
-        return _required(self.tree)
+        return (part for part in _conjuncts(self.tree) if isinstance(part, BoundComparison))
+
+    def divided(self, names: Collection[str]) -> tuple[RowFilter | None, RowFilter | None]:
+        """As two conditions that must both be true: one on columns among ``names`` alone, and the rest. None: always true."""
+        parts = [(part, all(one.path[0] in names for one in leaves(part))) for part in _conjuncts(self.tree)]
+        inside, rest = ([part for part, is_inside in parts if is_inside is wanted] for wanted in (True, False))
+        return self._of(inside), self._of(rest)
+
+    def _of(self, parts: Sequence[_Bound]) -> RowFilter | None:
+        if not parts:
+            return None
+        tree: _Bound = parts[0] if len(parts) == 1 else And(tuple(parts))
+        names = dict.fromkeys(one.path[0] for one in leaves(tree))
+        return RowFilter(pa.schema([self.columns.field(name) for name in names]), tree)
 
     def compared(self) -> Iterator[Path]:
         """The columns and fields whose values are compared with others; not those that are only tested for nulls."""
@@ -68,11 +81,12 @@ def bind(condition: Condition, log: str, columns: pa.Schema, zone: tzinfo | None
     return RowFilter(pa.schema([columns.field(name) for name in names]), tree)
 
 
-def _required(tree: _Bound) -> Iterator[BoundComparison]:
+def _conjuncts(tree: _Bound) -> Iterator[_Bound]:
+    """Parts that must all be true."""
     if isinstance(tree, And):
         for part in tree.parts:
-            yield from _required(part)
-    elif not isinstance(tree, Or):
+            yield from _conjuncts(part)
+    else:
         yield tree
 
 

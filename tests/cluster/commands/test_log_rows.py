@@ -73,6 +73,18 @@ def test_rows_are_read_in_every_format_and_appended_again_from_the_files(log, tm
         assert pa.ipc.open_file(tmp_path / "again").read_all().equals(stored)
 
 
+def test_the_newest_row_of_each_key_is_printed(log, capsys):
+    log.append_rows(pa.table({"id": [1, 2, 1], "n": [1, 2, 3], "gone": [False, False, False]}), partition_key="id")
+    log.append_rows(pa.table({"id": [2, 3], "n": [4, 5], "gone": [True, False]}))
+    assert run("read", log.name, "--view", "latest", "--deleted-by", "gone", "--columns", "id,n") == 0
+    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert sorted(found, key=str) == [{"id": 1, "n": 3}, {"id": 3, "n": 5}]
+    assert run("read", log.name, "--view", "latest", "--where", "n < 5", "--columns", "id") == 0
+    assert sorted(json.loads(line)["id"] for line in capsys.readouterr().out.splitlines()) == [1, 2]
+    assert run("read", log.name, "--view", "latest", "--deleted-by", "n") == 1
+    assert "only a boolean says whether a row removes its key" in capsys.readouterr().err
+
+
 def test_columns_conditions_and_limits_choose_what_is_printed(log, capsys):
     log.append_rows(pa.table({"id": range(1000), "name": ["x"] * 1000}))
     assert run("read", log.name, "--columns", "id", "--where", "id >= 998") == 0

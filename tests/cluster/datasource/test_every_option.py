@@ -369,6 +369,25 @@ def _(world: World) -> None:
     assert world.batches(lane=1, startingOffsets="earliest") == [world.read(lane=1)]
 
 
+def _with_tombstones(world: World) -> None:
+    for values, gone in (([1, 2, 2], [False, True, False]), ([1, 3, 3], [True, True, None])):
+        batch = pa.record_batch({"id": values, "gone": gone})
+        world.direct.write(world.log, batch, partitionKey="id", lanes=2)
+
+
+@case("view")
+def _(world: World) -> None:
+    _with_tombstones(world)
+    assert sorted(world.read(view="latest")) == [1, 2, 3]
+    assert len(world.read(view="all")) == 6
+
+
+@case("deletedBy")
+def _(world: World) -> None:
+    _with_tombstones(world)
+    assert sorted(world.read(view="latest", deletedBy="gone")) == [2, 3]
+
+
 @case("mergeSchema")
 def _(world: World) -> None:
     world.write(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -133,10 +134,37 @@ def test_what_cannot_be_a_key_is_refused(direct, log, options, says) -> None:
 
 
 def test_a_key_of_another_type_is_refused_with_its_name(direct, log) -> None:
-    given = pa.record_batch({"price": pa.array([1.5])})
-    says = r"key column 'price' \(option 'partitionKey'\) is 'double': a key is a boolean, a whole number, .*: cast it"
+    given = pa.record_batch({"prices": pa.array([[1.5]])})
+    says = r"key column 'prices' \(option 'partitionKey'\) is 'list<.*>': a key is a boolean, a number, .*: cast it"
     with pytest.raises(ConfigError, match=says):
-        direct.write(log, given, partitionKey="price")
+        direct.write(log, given, partitionKey="prices")
+
+
+def test_numbers_of_floating_point_and_decimals_are_keys_by_their_value(direct, log) -> None:
+    """Also once their columns have become wider."""
+    nan = float("nan")
+    given = pa.record_batch(
+        {
+            "price": pa.array([0.0, -0.0, nan, None, 1.5], pa.float32()),
+            "tax": pa.array([Decimal("1.00"), Decimal("1"), Decimal("-0.01"), None, Decimal("0")], pa.decimal128(5, 2)),
+            "n": range(5),
+        }
+    )
+    direct.write(log, given, partitionKey="price,tax", lanes=256)
+    wider = given.set_column(0, "price", given.column(0).cast(pa.float64()))
+    wider = wider.set_column(1, "tax", given.column(1).cast(pa.decimal128(20, 4)))
+    direct.write(log, wider, mergeSchema=True)
+    for place, where in enumerate(["price = 0 AND tax = 1", "price <=> NULL AND tax IS NULL", "price = 1.5 AND tax = 0.000"]):
+        assert len(direct.read(log, where=where)) == (4, 2, 2)[place]
+    rows = {lane: direct.read(log, lane=lane) for lane in range(256)}
+    assert sorted(sorted(row["n"] for row in found) for found in rows.values() if found) == [
+        [0, 0, 1, 1],
+        [2, 2],
+        [3, 3],
+        [4, 4],
+    ]
+    newest = direct.read(log, view="latest")
+    assert sorted(row["n"] for row in newest) == [1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(

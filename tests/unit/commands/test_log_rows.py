@@ -48,7 +48,7 @@ class Rows:
     def read(self) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"ledger_id": [1] * ROWS, "entry_id": list(range(ROWS)), "payload": [b"x"] * ROWS})
 
-    def read_rows(self, *_: object) -> pa.RecordBatchReader:
+    def read_rows(self, *_: object, **__: object) -> pa.RecordBatchReader:
         batch = pa.record_batch({"n": list(range(ROWS))})
         return pa.RecordBatchReader.from_batches(batch.schema, [batch])
 
@@ -83,6 +83,36 @@ def test_all_is_printed_unless_a_person_reads_it(
     monkeypatch.setattr(sys, "stdout", out)
     assert main(["log", "read", "orders", "--metadata", "zk://h:1/l", *options]) == 0
     assert out.lines == lines
+
+
+@pytest.mark.parametrize(
+    ("content", "options", "code", "says"),
+    [
+        (
+            Content.ROWS,
+            ["--deleted-by", "gone"],
+            2,
+            "--deleted-by only works with --view latest: give that, too",
+        ),
+        (Content.ENTRIES, ["--view", "latest"], 1, "it holds entries: --columns, --where and --view are for rows"),
+        (Content.ROWS, ["--view", "newest"], 2, "invalid choice: 'newest'"),
+    ],
+)
+def test_a_view_that_a_log_does_not_have_is_refused(
+    content: Content,
+    options: list[str],
+    code: int,
+    says: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    _with(SimpleNamespace(open_log=lambda *_, **__: Rows(content)), monkeypatch)
+    try:
+        found = main(["log", "read", "orders", "--metadata", "zk://h:1/l", *options])
+    except SystemExit as ended:
+        found = ended.code
+    assert found == code
+    assert says in capsys.readouterr().err
 
 
 def test_a_refusal_of_the_rows_names_the_commands_option(

@@ -209,6 +209,24 @@ def test_a_read_starts_and_ends_at_one_place_each(first, second) -> None:
         parse(**first, **second)
 
 
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"view": "newest"}, "option 'view' is 'newest': it must be"),
+        ({"deletedBy": "gone"}, "option 'deletedBy' is 'gone': it only works with option 'view' set to 'latest'"),
+        ({"view": "latest", "content": "entries"}, "option 'view' is 'latest': it does not apply to entries"),
+        ({"view": "latest", "startingOffsets": "earliest"}, "'startingOffsets'.* does not apply to view=latest: leave it out"),
+        ({"view": "latest", "endingOffsets": "latest"}, "'endingOffsets'.* does not apply to view=latest: .* versionAsOf"),
+        ({"view": "latest", "startingTimestamp": "1767225600000"}, "'startingTimestamp'.* does not apply to view=latest"),
+    ],
+)
+def test_the_newest_rows_are_those_of_one_version_of_a_log_of_rows(options, says) -> None:
+    with pytest.raises(ConfigError, match=says):
+        parse(**options)
+    with pytest.raises(ConfigError, match=r"option 'view' is 'latest': it does not apply to several logs, .* use union\(\)"):
+        parse_options({"metadata": URI, "logs": "a,b", "view": "latest"}, {})
+
+
 @pytest.mark.parametrize("name", ["versionAsOf", "timestampAsOf", "endingOffsets", "startingTimestamp"])
 def test_ledgers_have_neither_versions_nor_times(name) -> None:
     value = "latest" if name.endswith("Offsets") else "1767225600000"
