@@ -58,6 +58,8 @@ def _allows(known: ColumnStatistics | None, rows: int, value: Key | None) -> boo
         return True
     if value is None:
         return known.nulls > 0
+    if value != value:
+        return known.has_nan
     if known.low is None or known.high is None:
         return known.nulls < rows
     return bool(known.low <= value <= known.high)  # type: ignore[operator]  # of one kind

@@ -10,6 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from bk_spark.rows.lanes import canonical_floats
+
 Numbers: TypeAlias = npt.NDArray[np.int64]
 
 ABSENT = -1
@@ -39,6 +41,8 @@ def first_places(keys: Sequence[pa.Array]) -> Numbers:
 
 def _numbered(of_rows: Numbers, of_keys: Numbers, column: pa.Array, wanted: pa.Array) -> tuple[Numbers, Numbers]:
     """Numbers of rows and keys that are equal where the former ones, and the values of one more column, are."""
+    if pa.types.is_floating(column.type):  # equal keys have equal bits, also where there is no number
+        column, wanted = (canonical_floats(one).view(pa.int64()) for one in (column, wanted))
     encoded = wanted.dictionary_encode(null_encoding="encode")
     values = encoded.dictionary
     in_rows = pc.fill_null(pc.index_in(column, value_set=values), ABSENT).to_numpy(zero_copy_only=False).astype(np.int64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import random
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -25,6 +26,8 @@ KINDS: dict[str, tuple[pa.DataType, Any]] = {
     "timestamp": (pa.timestamp("us", "UTC"), lambda number: datetime.datetime.fromtimestamp(number * 1.5, datetime.UTC)),
     "timestamp_ntz": (pa.timestamp("us"), lambda number: datetime.datetime(2026, 1, 1, 0, 0, 0, number)),
     "string": (pa.string(), lambda number: f"customer {number}" * (number % 9)),
+    "float": (pa.float64(), lambda number: number * 0.5 - 3),
+    "decimal": (pa.decimal128(12, 3), lambda number: Decimal(number * 7 - 50).scaleb(-2)),
     "binary": (pa.binary(), lambda number: bytes([number % 251, 255 - number % 7])),
 }
 """Kind of key → its type, and a value for a number."""

@@ -18,6 +18,8 @@ TYPES = [
     pa.timestamp("us"),
     pa.string(),
     pa.binary(),
+    pa.float64(),
+    pa.decimal128(9, 2),
 ]
 
 
@@ -43,6 +45,13 @@ def test_the_last_row_of_each_key_is_that_of_a_dictionary(seed: int) -> None:
     newest = {key: place for place, key in enumerate(zip(*(column.to_pylist() for column in rows), strict=True))}
     expected = [newest.get(key, ABSENT) for key in zip(*(column.to_pylist() for column in keys), strict=True)]
     assert last_rows(rows, keys).tolist() == expected
+
+
+def test_not_a_number_is_one_key_and_both_zeros_are_another() -> None:
+    rows = pa.array([0.0, float("nan"), -0.0, None, 1.5])
+    keys = pa.array([float("nan"), 0.0, None, 2.5])
+    assert last_rows([rows], [keys]).tolist() == [1, 2, 3, ABSENT]
+    assert first_places([pa.array([-0.0, float("nan"), 0.0, float("nan")])]).tolist() == [0, 1]
 
 
 def test_the_first_of_equal_keys_stays_in_the_order_given() -> None:
