@@ -172,8 +172,8 @@ class Tierer:
     def _write(self, work: _Work) -> None:
         """A new attempt: its files, the proof, and then its note. Raises AgainError."""
         state = self._look(work.mark)
-        if state.step == work.mark.last and work.plan.rewrites:
-            self._adopt(work.stand, work.present, state)  # the files to rewrite may be gone
+        if work.plan.rewrites:
+            self._find_rewrites(work, state)
         name, number = self._draw_id(), work.step.name.number
         content, files = self._written(folder_of(number, name), work)
         ledgers = tuple(self._tiered(one, content[one.ledger_id]) for one in work.step.add)
@@ -182,6 +182,16 @@ class Tierer:
         noted = _noted(work.step, StepAttempt(name, ledgers, files))
         self._store.set(self._paths.tier_step, noted.encode(), work.stand.step_version)
         raise AgainError("an attempt was written")
+
+    def _find_rewrites(self, work: _Work, state: TableState) -> None:
+        """Return if all files that are to be written anew are there. Otherwise note where their rows are, raise AgainError."""
+        if state.step == work.mark.last:
+            self._adopt(work.stand, work.present, state)
+            return
+        gone = set(self._files.missing(one.file for one in work.plan.rewrites))
+        lost = [replace(one.file, ledgers=one.stay) for one in work.plan.rewrites if one.file.path in gone]
+        if lost:  # the table has a step that was given up, and by then others had joined files
+            self._note_moved(work, lost, state)
 
     def _written(self, folder: str, work: _Work) -> tuple[dict[int, LedgerContent], tuple[DataFile, ...]]:
         """Tried again and again, what fails must not fill the disk that it failed on."""

@@ -28,6 +28,12 @@ def test_in_sixty_duels_each_row_is_in_the_table_once_and_readers_and_streams_mi
     assert faults["cut uploads"] > 0
 
 
+@pytest.mark.parametrize("seed", [332, 3122])
+def test_rows_to_write_anew_are_found_where_others_joined_them_behind_a_step_that_was_given_up(seed: int) -> None:
+    """Seldom drawn: the snapshot of the step landed behind the one that gave it up."""
+    assert run_duel(SeededChoices(seed), tiers=True).violation is None
+
+
 @pytest.mark.parametrize("mutant", TIER_MUTANTS, ids=[one.name for one in TIER_MUTANTS])
 def test_a_mutant_of_the_tier_is_caught(mutant: TierMutant) -> None:
     found = mutant.is_caught_by(mutant.caught_by) or mutant.caught() is not None

@@ -3,6 +3,8 @@
 Below a log's oldest readable version, ledgers that were replaced since may be deleted. Such a position is carried over to
 the listing of the oldest readable version. Its ledger may still be listed there. If not, its row may, since a compaction
 keeps every row and its number. No position points inside an entry: if a compaction moved entry boundaries, it may be lost.
+So may a position in a listing, where a stream began in the middle of a log: once the listing cannot be read, nobody knows its
+row.
 
 Ref: docs/rules.md, log rule 6.
 """
