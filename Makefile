@@ -26,7 +26,7 @@
 #                 APACHE=1: on Apache's bookies)
 #   make tiers    a log whose history moves into a table while tierers are killed, half of them beside Spark; then one of ten
 #                 times the size of its bookies' disks, as root (KILLS=50; SEED=1)
-#   make transactions  writers of transactions over three logs are killed while readers, tails and a vacuum look (KILLS=300; SEED=1)
+#   make transactions  writers of transactions over three logs are killed, and the driver of a stream into 20 logs (KILLS=50; SEED=1)
 #   make fuzz     spoilt messages and files against everything that reads them (FUZZ_SECONDS=600; SEED=1; TARGET=…)
 #   make commands every command with random arguments and files, twice at once, and killed on the way (MINUTES=60; SEED=1;
 #                 BUG="name": with a deliberate bug; BUGS=1: after how many cases each of them is found)
@@ -157,6 +157,7 @@ tiers: $(VENV)/test-installed check-java
 
 transactions: $(VENV)/test-installed check-java
 	$(RUN) -m tests.soak.transactions --kills $(KILLS) --seed $(SEED)
+	$(RUN) -m tests.soak.transactions.stream --kills 30 --seed $(SEED)
 
 fuzz: $(VENV)/test-installed
 	$(RUN) -m tests.soak.fuzz --seconds $(FUZZ_SECONDS) --seed $(SEED) $(if $(TARGET),--target $(TARGET))

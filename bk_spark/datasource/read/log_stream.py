@@ -85,8 +85,14 @@ class LogStream:
         return self.log.planned(self._head, found)
 
     def end_of_version(self, version: int) -> StreamPosition | None:
-        """Behind all that it gives the stream to read; None if that is nothing."""
-        return self.log.follower.end_of_version(version, self._reading.lanes_of(self.log.name))
+        """Behind all that it gives the stream to read; None if that is nothing, or not known any more."""
+        lanes_of = self._reading.lanes_of(self.log.name)
+
+        def end(head: Head) -> StreamPosition | None:
+            is_known = version >= head.oldest_record
+            return self.log.follower.end_of_version(version, lanes_of) if is_known else None
+
+        return self.log.planned(self._head, end)
 
     def before(self, version: int, start: StreamPosition, end: StreamPosition) -> StreamPosition:
         """The last position between the two at which nothing of ``version`` was read."""

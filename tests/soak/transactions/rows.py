@@ -9,6 +9,11 @@ import pyarrow as pa
 
 LOGS = ("orders", "payments", "shipments")
 
+SOURCE = "source"
+"""What the stream reads."""
+INTO = tuple(f"into-{number}" for number in range(20))
+"""Where its rows go."""
+
 Name = tuple[str, int]
 """The writer of a transaction, and its number."""
 
