@@ -18,7 +18,7 @@ from bk_spark.errors import NoSuchLedgerError
 from bk_spark.log.lookup.kept_payloads import KeptPayloads
 from bk_spark.log.lookup.keyed_versions import KeyedVersion
 from bk_spark.log.lookup.known_entries import NO_PAYLOAD, KnownEntries, KnownEntry
-from bk_spark.log.lookup.newest_rows import NewestRows
+from bk_spark.log.lookup.newest_rows import FoundRows
 from bk_spark.log.stored.values import CommittedLedger
 from bk_spark.log.tier.opener import LogLedgerOpener, ReadableLedger
 from bk_spark.log.tier.tiered_handle import TieredHandle
@@ -69,7 +69,7 @@ class LaneWalk:
     known: KnownEntries
     handles: KeptHandles
     kept: KeptPayloads
-    search: NewestRows
+    search: FoundRows
     check_wanted: Callable[[], None]
     """Raises once nobody waits for the look-up any more."""
     _step_bytes: int = field(default_factory=lambda: FIRST_BYTES, init=False)

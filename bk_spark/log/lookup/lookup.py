@@ -23,7 +23,7 @@ from bk_spark.log.lookup.kept_payloads import KeptPayloads
 from bk_spark.log.lookup.keyed_versions import KeyedVersion, KeyedVersions
 from bk_spark.log.lookup.known_entries import KnownEntries
 from bk_spark.log.lookup.lane_walk import KeptHandles, LaneWalk
-from bk_spark.log.lookup.newest_rows import Found, LookupForm, NewestRows
+from bk_spark.log.lookup.newest_rows import Found, FoundRows, LookupForm
 from bk_spark.log.rows.read_rows import RowQuery
 from bk_spark.log.rows.side_by_side import SideBySide
 from bk_spark.log.stored.lanes import Lanes
@@ -125,7 +125,7 @@ class Lookup:
         return _in_order(form.given, found)
 
     def _of_lane(self, version: KeyedVersion, form: LookupForm, keys: AskedKeys, lane: int, places: Places) -> Iterator[Found]:
-        search = NewestRows(form, keys, places)
+        search = FoundRows(form, keys, places)
         known = self.lookups.known(version.lanes)
         LaneWalk(version, known, self.lookups.handles, self.lookups.kept, search, self._check_wanted).run(lane)
         yield from search.found

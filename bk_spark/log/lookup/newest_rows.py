@@ -55,7 +55,7 @@ class LookupForm:
         return pa.schema([self.stored.field(name) for name in names])
 
 
-class NewestRows:
+class FoundRows:
     """One search. Payloads are given to it from the last one to the first; one thread uses it."""
 
     def __init__(self, form: LookupForm, keys: AskedKeys, places: Places) -> None:
