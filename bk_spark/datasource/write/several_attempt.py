@@ -126,7 +126,7 @@ class _Task:
             names, rows = batch.column(place), batch.remove_column(place)
             self._check_nulls(names, before)
             before += batch.num_rows
-            for name, part in _by_name(names, rows):
+            for name, part in by_name(names, rows):
                 yield from self._of_log(name, part)
 
     def _of_log(self, name: str, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -161,8 +161,10 @@ class _Task:
             raise ConfigError(f"column '{self._attempt.column}' in row {row} of a Spark partition", State("null"), remedy)
 
 
-def _by_name(names: pa.Array, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
+def by_name(names: pa.Array, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
     """The rows of each name, in their order."""
+    if not len(names):
+        return
     encoded = names.dictionary_encode()
     numbers = encoded.indices.to_numpy(zero_copy_only=False)
     if len(encoded.dictionary) == 1:
