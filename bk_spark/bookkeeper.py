@@ -30,7 +30,7 @@ from bk_spark.log.log_store import LogStore
 from bk_spark.log.log_transaction import LogTransaction
 from bk_spark.log.rows.count_rows import count_rows
 from bk_spark.log.rows.read_rows import RowQuery
-from bk_spark.log.rows.several_logs import SeveralLogs, versions_of
+from bk_spark.log.rows.several_logs import SeveralLogs, logs_at, snapshot_of
 from bk_spark.log.stored.tier_settings import Tier
 from bk_spark.log.stored.values import LOG_TAG, LogVersion
 from bk_spark.log.tier.opener import LogLedgerOpener
@@ -251,12 +251,12 @@ class BookKeeper:
         return LogTransaction(self.logs, self._log_access(password), application)
 
     def versions_of(self, logs: Sequence[str], timestamp: datetime | None = None) -> dict[str, int]:
-        """The version of each of several logs at one moment: now, or at ``timestamp``, a datetime with a time zone.
+        """The version of each of several logs: now, or at ``timestamp``, a datetime with a time zone.
 
         Each transaction is in all of these versions, or in none: read them with ``Log.read_rows(version=…)``. Raises
         NoSuchLogError; ConfigError for 1,001 logs, and for a time that one of the logs does not keep any more.
         """
-        return versions_of(self.logs, logs, timestamp)
+        return {one.name: one.version for one in logs_at(self.logs, logs, timestamp)}
 
     def read_rows(
         self,
@@ -273,8 +273,7 @@ class BookKeeper:
         The columns are those of all logs; one that a log lacks is null in its rows. The other arguments, and what is in
         memory, are those of ``Log.read_rows``. Raises SchemaMismatchError for columns that cannot be one, otherwise as it does.
         """
-        versions = versions_of(self.logs, logs, timestamp)
-        snapshots = [self.logs.reader.snapshot(name, version) for name, version in versions.items()]
+        snapshots = [snapshot_of(self.logs, one) for one in logs_at(self.logs, logs, timestamp)]
         openers = {one.name: self.log_opener(one.name, one.uid, password) for one in snapshots}
         return SeveralLogs(snapshots, openers, RowQuery(columns, where, time_zone)).read()
 

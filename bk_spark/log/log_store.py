@@ -33,6 +33,9 @@ from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.store import MetadataStore, StoreError, TransactionFailedError
 from bk_spark.metadata.znodes import Znodes
 
+_PROBLEMS = (BookKeeperError, StoreError, TransactionFailedError)
+"""What may go wrong while jobs are ended."""
+
 logger = logging.getLogger(__name__)
 
 
@@ -133,7 +136,7 @@ class LogStore:
         try:
             made = commit_logs(self._commits, transaction_id, commits, application)
         except BaseException as problem:
-            if self.abort_logs([one.job for one in commits]) or not isinstance(problem, MetadataUnavailableError):
+            if self._ended(commits) or not isinstance(problem, MetadataUnavailableError):
                 raise
             made = commit_logs(self._commits, transaction_id, commits, application)
         for one in commits:
@@ -148,14 +151,29 @@ class LogStore:
 
         A job that the transaction had nothing to do for ends in any case.
         """
-        ended = [self.jobs.abort(job) for job in jobs]
+        ended, problem = [], None
+        for job in jobs:
+            try:
+                ended.append(self.jobs.abort(job))
+            except _PROBLEMS as found:
+                problem = problem or found
+        if problem is not None:
+            raise problem
         return all(ended)
+
+    def _ended(self, commits: Sequence[LogCommit]) -> bool:
+        """Whether a transaction that failed has ended without effect, or cannot be ended now: the first failure counts."""
+        try:
+            return self.abort_logs([one.job for one in commits])
+        except _PROBLEMS as problem:
+            logger.warning("the write jobs of a transaction are left to the sweep: %s", problem)
+            return True
 
     def _leave(self, job: WriteJob) -> None:
         """End a job for which there was nothing to commit."""
         try:
             self.jobs.abort(job)
-        except (BookKeeperError, StoreError, TransactionFailedError) as problem:
+        except _PROBLEMS as problem:
             logger.warning("write job %s on log '%s' is left to the sweep: %s", job.job_id, job.log_name, problem)
 
     def _finish(self, job: WriteJob, request: CommitRequest) -> None:
@@ -163,7 +181,7 @@ class LogStore:
         opened = [] if request.opened is None else [request.opened]
         try:
             self.jobs.finish(job, [ledger.ledger_id for ledger in request.ledgers] + opened)
-        except (BookKeeperError, StoreError, TransactionFailedError) as problem:
+        except _PROBLEMS as problem:
             what = "write job %s committed to log '%s'; what it leaves behind is left to 'bk-spark orphans sweep': %s"
             logger.warning(what, job.job_id, job.log_name, problem)
 

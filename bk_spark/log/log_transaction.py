@@ -26,6 +26,7 @@ from bk_spark.log.rows.append_rows import PlannedWrite, RowTarget, RowWrite, pla
 from bk_spark.log.rows.key_lanes import AskedLanes
 from bk_spark.log.stored.values import CommitKind, CommittedLedger
 from bk_spark.log.write_ledger import JobRefresh
+from bk_spark.metadata.store import StoreError, TransactionFailedError
 from bk_spark.rows.payload_defaults import COMPRESSION
 
 logger = logging.getLogger(__name__)
@@ -76,8 +77,11 @@ class LogTransaction:
         self._jobs: list[WriteJob] = []
         """Of all changes, also of one under way: they are kept alive, and ended with the transaction."""
         self._refresh: Final = JobRefresh(self._refresh_jobs)
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         """Held during each change, and at the end, which waits for a change under way."""
+        self._changing_now: set[str] = set()
+        """Logs whose change is under way: more than one where the rows of one come from code that changes another."""
+        self._is_given_up = False
         self._state = "not begun"
         self._outcome: CommittedTransaction | None = None
 
@@ -120,6 +124,10 @@ class LogTransaction:
             first = first_kept(Log(self._logs, log, uid, self._access), before)
             self._add(log, self._job(log, uid), CommitRequest(CommitKind.TRUNCATE, before=first))
 
+    def give_up(self) -> None:
+        """Let the transaction fail, whatever its block does from now on. Waits for nothing."""
+        self._is_given_up = True
+
     def __enter__(self) -> Self:
         if self._state != "not begun":
             raise ConfigError("the transaction", State(self._state), "begin another one for each block")
@@ -143,6 +151,10 @@ class LogTransaction:
         return self._outcome
 
     def _write(self, kind: CommitKind, log: str, rows: Any, create: bool, options: RowOptions) -> None:
+        unknown = sorted(options.keys() - RowOptions.__annotations__.keys())
+        if unknown:
+            known = ", ".join(RowOptions.__annotations__)
+            raise TypeError(f"rows of a transaction are written without an argument '{unknown[0]}': there are {known}")
         with self._changing(log, kind):
             uid = self._logs.names.find_usable(log) if create else self._logs.names.uid(log)
             after = self._changes[log].rows if log in self._changes else None
@@ -171,15 +183,20 @@ class LogTransaction:
         with self._lock:
             if self._state != "open":
                 raise ConfigError("the transaction", State(self._state), "change logs inside of its 'with' block")
-            self._check(log, kind, is_rows=is_rows)
             try:
+                self._check(log, kind, is_rows=is_rows)
+                self._changing_now.add(log)
                 yield
             except BaseException:
                 self._state = "failed"
                 raise
+            finally:
+                self._changing_now.discard(log)
 
     def _check(self, log: str, kind: CommitKind, *, is_rows: bool) -> None:
         known = self._changes.get(log)
+        if log in self._changing_now:
+            raise ConfigError("the log", log, "its change is under way, and its rows come from code that changes it again")
         if known is None and len(self._changes) >= MAX_LOGS:
             remedy = f"a transaction takes {MAX_LOGS} logs at most, all of which are in one request to the metadata store"
             raise ConfigError("the number of logs in a transaction", MAX_LOGS + 1, f"{remedy}: use several")
@@ -206,6 +223,8 @@ class LogTransaction:
             self._logs.jobs.refresh(job)
 
     def _end(self, *, is_wanted: bool) -> None:
+        if self._is_given_up:
+            self._state = "failed"
         if is_wanted and self._state == "open":
             self._commit()
             return
@@ -220,5 +239,5 @@ class LogTransaction:
     def _abort(self) -> None:
         try:
             self._logs.abort_logs(self._jobs)
-        except BookKeeperError as problem:  # the first failure counts
+        except (BookKeeperError, StoreError, TransactionFailedError) as problem:  # the first failure counts
             logger.warning("the write jobs of a transaction are left to the sweep: %s", problem)

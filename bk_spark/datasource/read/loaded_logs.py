@@ -14,8 +14,11 @@ from bk_spark.bookkeeper import BookKeeper
 from bk_spark.datasource.option_values import MAX_LOGS_READ
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.read.loaded_log import LoadedLog, Stored, load_at, load_log
-from bk_spark.errors import ConfigError, NoSuchLogError
+from bk_spark.errors import ConfigError, MetadataConflictError, NoSuchLogError
 from bk_spark.log.stored.columns_together import LogColumns, columns_together, names_together
+
+_TRIES = 20
+"""Each further try means that a log was created or deleted while heads were read, which takes milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +38,26 @@ def load_logs(bookkeeper: BookKeeper, options: SourceOptions) -> LoadedLogs:
     if not options.names_several:
         log = _only_log(bookkeeper, options)
         return LoadedLogs((log,), log.stored)
-    names = options.logs if options.logs_pattern is None else matching(options.logs_pattern, bookkeeper.logs.names.all())
-    logs = tuple(_at_one_moment(bookkeeper, options, names))
+    logs = tuple(_named(bookkeeper, options))
     return LoadedLogs(logs, together(logs))
 
 
+def _named(bookkeeper: BookKeeper, options: SourceOptions) -> Iterator[LoadedLog]:
+    """A pattern is matched again where logs came or went meanwhile: a transaction may have made one that is not among them."""
+    if options.logs_pattern is None:
+        return _at_one_moment(bookkeeper, options, options.logs)
+    logs = bookkeeper.logs.names
+    for _ in range(_TRIES):
+        changes = logs.changes()
+        found = [*_at_one_moment(bookkeeper, options, matching(options.logs_pattern, logs.all()))]
+        if logs.changes() == changes:
+            return iter(found)
+    problem = f"in {_TRIES} readings of the names of logs, others were created or deleted: try again"
+    raise MetadataConflictError(f"the logs that match {options.logs_pattern!r}", problem)
+
+
 def _at_one_moment(bookkeeper: BookKeeper, options: SourceOptions, names: Sequence[str]) -> Iterator[LoadedLog]:
-    """The logs in the order of their names, each transaction in all of them or in none. Raises NoSuchLogError."""
+    """The logs in the order of ``names``, each transaction in all of them or in none. Raises NoSuchLogError."""
     uids = bookkeeper.logs.names.find_many(names)
     heads = bookkeeper.logs.names.heads({uid: name for name, uid in uids.items()})
     for name in names:

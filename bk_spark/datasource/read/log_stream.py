@@ -73,12 +73,13 @@ class LogStream:
         return replace(found, end=end, is_nothing=False) if is_empty else found
 
     def made(self, after: int, last: int) -> list[MadeVersion]:
-        """See ``FollowedLogs``. What is vacuumed is not told any more."""
+        """See ``FollowedLogs``. Of what is vacuumed none is told: a stream from before reads the oldest version's listing."""
         if self._head.transaction_version <= after:
             return []
 
         def found(head: Head) -> list[MadeVersion]:
-            first, newest = max(after + 1, head.oldest_record), min(last, head.version)
+            first = after + 1 if after + 1 >= head.oldest_version else head.oldest_version + 1
+            first, newest = max(first, 1), min(last, head.version)
             versions = self.log.logs.reader.versions(self.log.name, self.log.uid, first, newest)
             return [MadeVersion(one.version, one.time_ms, one.transaction) for one in versions if one.transaction is not None]
 
@@ -89,7 +90,7 @@ class LogStream:
         lanes_of = self._reading.lanes_of(self.log.name)
 
         def end(head: Head) -> StreamPosition | None:
-            is_known = version >= head.oldest_record
+            is_known = version >= head.oldest_version
             return self.log.follower.end_of_version(version, lanes_of) if is_known else None
 
         return self.log.planned(self._head, end)
@@ -100,7 +101,7 @@ class LogStream:
 
         def last(head: Head) -> StreamPosition:
             stretches = self.log.follower.stretches(start, end, head, fail_on_data_loss=fail, lanes_of=lanes_of)
-            older = itertools.takewhile(lambda one: one.version < version, stretches)
+            older = itertools.takewhile(lambda one: (one.version, one.index) < (version, 0), stretches)
             return max((one.position_after for one in older), default=start)
 
         return self.log.planned(self._head, last)

@@ -68,9 +68,7 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         standing = self._logs.standing(given)
         newest = self._newest_of(standing, given)
         self._newest = SeveralOffset({uid: InLog(standing[uid].name, StreamOffset(end)) for uid, end in newest.items()})
-        limits = Limits.of(limit, self._reading.options)
-        admitted = newest if limits.is_unlimited else self._admitted(standing, newest, limits)
-        ends = self._whole(standing, admitted, newest)
+        ends = self._ends(standing, newest, Limits.of(limit, self._reading.options))
         batch = {
             uid: InLog(standing[uid].name, standing[uid].offset.end_of_batch(end))
             for uid, end in ends.items()
@@ -141,6 +139,21 @@ class SeveralReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if not self._logs.is_gone(uid, one.name, is_known=is_known):
                     newest[uid] = start
         return newest
+
+    def _ends(
+        self, standing: Mapping[str, InLog], newest: Mapping[str, StreamPosition], limits: Limits
+    ) -> Mapping[str, StreamPosition]:
+        """Where the batch ends in each log. With another log in front each time, one of the tries takes something."""
+        if limits.is_unlimited:
+            return self._whole(standing, newest, newest)
+        ends: Mapping[str, StreamPosition] = {}
+        for _ in standing:
+            ends = self._whole(standing, self._admitted(standing, newest, limits), newest)
+            if any(end > standing[uid].offset.position for uid, end in ends.items()):
+                break
+            if all(newest[uid] == standing[uid].offset.position for uid in newest):
+                break
+        return ends
 
     def _whole(
         self, standing: Mapping[str, InLog], ends: Mapping[str, StreamPosition], newest: Mapping[str, StreamPosition]

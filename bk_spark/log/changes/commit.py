@@ -106,7 +106,14 @@ def _tried(parts: Sequence[LogPart], one_try: Callable[[], _Result]) -> _Result:
             if unavailable == _UNAVAILABLE_TRIES:
                 raise parts[0].given_up(failure) from failure
     problem = f"{_CONFLICT_TRIES} tries to commit each met another change, nothing was committed: try again later"
-    raise MetadataConflictError(f"log '{parts[0].log_name}'", problem) from refusal
+    raise MetadataConflictError(f"log '{_refused(parts, refusal).log_name}'", problem) from refusal
+
+
+def _refused(parts: Sequence[LogPart], refusal: Exception | None) -> LogPart:
+    """The log that changed."""
+    reason = refusal.reason if isinstance(refusal, TransactionFailedError) else refusal
+    path = reason.path if isinstance(reason, StoreError) else ""
+    return next((part for part in parts if f"/{part.uid}/" in path), parts[0])
 
 
 def send(store: MetadataStore, changes: Sequence[StoreChange], parts: Sequence[LogPart]) -> None:
@@ -172,7 +179,7 @@ class LogPart:
         basis = self.read()
         if self._is_duplicate(basis):
             return self._drop(basis)
-        ready = self.ready(basis, self._context.clock_ms())
+        ready = self.ready(basis, self.schema_plan(basis), self._context.clock_ms())
         if ready.changes_nothing:
             return self.ended_without_commit(basis, basis.head.version)
         send(self._store, self.operations(ready), [self])
@@ -187,10 +194,8 @@ class LogPart:
             self._jobs.ensure(self._job)
         return None
 
-    def ready(self, basis: Basis, now_ms: int) -> Ready:
+    def ready(self, basis: Basis, schema: SchemaPlan, now_ms: int) -> Ready:
         """Plan the commit on ``basis``, with all that must be there before its transaction."""
-        self._ends.check_leader(basis.head)
-        schema = self._schema_plan(basis)
         if basis.uid != self._prepared_for:
             basis = self._prepared(basis)
         return Ready(basis, self._plan(basis, schema, now_ms))
@@ -293,8 +298,10 @@ class LogPart:
             raise StoreError(self._jobs.paths(self._job).running)
         return version
 
-    def _schema_plan(self, basis: Basis) -> SchemaPlan:
+    def schema_plan(self, basis: Basis) -> SchemaPlan:
+        """Raises LedgerFencedError for a leader that was displaced; otherwise as ``plan_schema``."""
         head = basis.head
+        self._ends.check_leader(head)
         stored = None if head.schema_id is None else self._reader.schema(head.name, basis.uid, head.schema_id)
         return plan_schema(head, self._request, self._schema, stored)
 

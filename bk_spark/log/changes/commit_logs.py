@@ -53,6 +53,8 @@ def commit_logs(
     context: CommitContext, transaction_id: str, commits: Sequence[LogCommit], application: tuple[str, int] | None
 ) -> CommittedTransaction:
     """See LogStore.commit_logs."""
+    if not commits:
+        return CommittedTransaction(transaction_id, {})
     return _LogsCommit(context, transaction_id, commits, application).run()
 
 
@@ -82,10 +84,13 @@ class _LogsCommit:
         bases = [part.read() for part in self._parts]
         stored = self._stored()
         last = None if stored is None else self._decoded(stored)
+        if last is not None and last.transaction.transaction_id == self._id:
+            raise StoreError(self._path)  # it arrived since this try looked what became of it
         if last is not None and self._application is not None and self._application[1] <= last.application_version:
             return self._drop(last, stored)
         now_ms = max([self._context.clock_ms(), *(basis.head.time_ms for basis in bases)])
-        ready = [part.ready(basis, now_ms) for part, basis in zip(self._parts, bases, strict=True)]
+        fitting = [(part, basis, part.schema_plan(basis)) for part, basis in zip(self._parts, bases, strict=True)]
+        ready = [part.ready(basis, schema, now_ms) for part, basis, schema in fitting]  # which recovers open ledgers
         return self._sent(ready, stored, last)
 
     def _sent(self, ready: Sequence[Ready], stored: Versioned | None, last: TransactionState | None) -> CommittedTransaction:

@@ -22,8 +22,20 @@ MOST_LOGS = 1000
 """Of one read, as in one of Spark: their heads are two readings of a megabyte."""
 
 
-def versions_of(logs: LogStore, names: Sequence[str], timestamp: datetime | None) -> dict[str, int]:
-    """The version of each log at one moment: now, or at ``timestamp``. Raises NoSuchLogError, ConfigError."""
+@dataclass(frozen=True, slots=True)
+class LogAt:
+    """A log at one version."""
+
+    name: str
+    uid: str
+    version: int
+
+
+def logs_at(logs: LogStore, names: Sequence[str], timestamp: datetime | None) -> list[LogAt]:
+    """Each log as it stands now, or stood at ``timestamp``, with each transaction in all or in none.
+
+    Raises NoSuchLogError, ConfigError.
+    """
     check_names(names)
     time_ms = None if timestamp is None else milliseconds_of(timestamp)
     uids = logs.names.find_many(names)
@@ -31,10 +43,18 @@ def versions_of(logs: LogStore, names: Sequence[str], timestamp: datetime | None
     gone = next((name for name in names if name not in uids or uids[name] not in heads), None)
     if gone is not None:
         raise NoSuchLogError(gone)
-    of_name = {name: (uids[name], heads[uids[name]]) for name in names}
+    standing = [(name, uids[name], heads[uids[name]]) for name in names]
     if time_ms is None:
-        return {name: head.version for name, (_, head) in of_name.items()}
-    return {name: logs.reader.version_at(name, uid, time_ms, head) for name, (uid, head) in of_name.items()}
+        return [LogAt(name, uid, head.version) for name, uid, head in standing]
+    return [LogAt(name, uid, logs.reader.version_at(name, uid, time_ms, head)) for name, uid, head in standing]
+
+
+def snapshot_of(logs: LogStore, at: LogAt) -> LogSnapshot:
+    """Raises NoSuchLogError where the name is another log's by now."""
+    found = logs.reader.snapshot(at.name, at.version)
+    if found.uid != at.uid:
+        raise NoSuchLogError(at.name)
+    return found
 
 
 def check_names(names: Sequence[str]) -> None:

@@ -55,8 +55,9 @@ def decode_head(name: str, stored: Versioned) -> Head:
     return head
 
 
-def _versions(found: Sequence[Versioned | None]) -> list[int | None]:
-    return [None if one is None else one.version for one in found]
+def _transactions(heads: Mapping[str, Head]) -> dict[str, int]:
+    """The last transaction of each. One that comes while heads are read, and is in some, is in all by the next reading."""
+    return {uid: head.transaction_version for uid, head in heads.items()}
 
 
 def _checked_uid(value: object) -> str:
@@ -169,30 +170,29 @@ class LogNames:
         return self.head(name, uid)
 
     def heads(self, logs: Mapping[str, str]) -> dict[str, Head]:
-        """The heads of logs, given as uid → name, as they stood at one moment: each transaction is in all of them or in none.
+        """The heads of logs, given as uid → name: each transaction is in all of them or in none.
 
         Without those of logs that are gone or being deleted. Raises MetadataConflictError, MetadataUnavailableError.
         """
+        before = self._heads(logs)
+        if len(logs) < 2:
+            return before
+        for _ in range(_TRIES):
+            now = self._heads(logs)
+            if _transactions(now) == _transactions(before):
+                return before
+            before = now
+        problem = f"in {_TRIES} readings of their heads, transactions came between: read fewer logs at once, or try again"
+        raise MetadataConflictError(f"the {len(logs)} logs to read together", problem)
+
+    def _heads(self, logs: Mapping[str, str]) -> dict[str, Head]:
         heads = {}
-        found = self._at_one_moment([self.paths(uid).head for uid in logs])
+        found = self._store.get_many([self.paths(uid).head for uid in logs])
         for (uid, name), stored in zip(logs.items(), found, strict=True):
             with suppress(NoSuchLogError):
                 if stored is not None:
                     heads[uid] = decode_head(name, stored)
         return heads
-
-    def _at_one_moment(self, paths: Sequence[str]) -> list[Versioned | None]:
-        """Values are read until two readings are equal: all stood so when the second began, because versions only grow."""
-        before = self._store.get_many(paths)
-        if len(paths) < 2:
-            return before
-        for _ in range(_TRIES):
-            now = self._store.get_many(paths)
-            if _versions(now) == _versions(before):
-                return before
-            before = now
-        problem = f"in {_TRIES} readings of their heads, commits came between: read fewer logs at once, or try again"
-        raise MetadataConflictError(f"the {len(paths)} logs to read together", problem)
 
     def change_head(self, name: str, uid: str, change: Callable[[Head], Head]) -> Head:
         """Replace the head by ``change(head)``, a pure function, with a compare-and-set. Returns the new head.

@@ -2,8 +2,9 @@
 
 A stream stands in each log by itself, and limits cut each log by itself. Then the batch is made shorter: a log's end goes back
 to before its first transaction that is not whole in all other logs of the stream, until there is none. Transactions stand in
-the same order in all logs, so what is left is whole. If that leaves nothing at all, the oldest transaction comes as a whole,
-and with it all before it, even if that is above the limits: a batch has to make progress.
+the same order in all logs, so what is left is whole. A transaction that is next in all of its logs, and that limits have cut,
+comes as a whole, even if that is above the limits: otherwise it would never come. If something else is before it in one of its
+logs, that is read first, within the limits.
 
 A transaction that another log does not have yet, as far as the stream has heard, is waited for.
 
@@ -12,7 +13,7 @@ Ref: DESIGN.md, "Transactions".
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -50,69 +51,67 @@ class FollowedLogs(Protocol):
 
 def whole_ends(logs: FollowedLogs, starts: Positions, ends: Positions, newest: Positions) -> Positions:
     """``ends`` of a batch, which has begun at ``starts`` and could reach ``newest``, with whole transactions alone."""
-    found = {uid: logs.made(uid, starts[uid].version, end.version) for uid, end in ends.items() if end > starts[uid]}
+    cut = _Cut(logs, starts)
+    found = {uid: cut.unread(uid, end) for uid, end in ends.items() if end > starts[uid]}
     if not any(found.values()):
         return ends
-    cut = _Cut(logs, starts, found)
-    shorter = cut.shortened(ends)
-    if any(shorter[uid] > starts[uid] for uid in shorter):
-        return shorter
-    return cut.with_oldest(newest) or shorter
+    shorter = cut.shortened(ends, found)
+    blocked = (made[0] for uid, made in found.items() if made and shorter[uid] == starts[uid])
+    for one in blocked:
+        whole = cut.alone(one.transaction, newest)
+        shorter = {uid: max(end, whole.get(uid, end)) for uid, end in shorter.items()}
+    return shorter
 
 
 class _Cut:
-    """One batch. ``found`` has the transactions between its starts and the ends that limits allow."""
+    """One batch, from its starts on."""
 
-    def __init__(self, logs: FollowedLogs, starts: Positions, found: Mapping[str, list[MadeVersion]]) -> None:
+    def __init__(self, logs: FollowedLogs, starts: Positions) -> None:
         self._logs = logs
         self._starts = starts
-        self._found = found
         self._behind: dict[tuple[str, int], StreamPosition | None] = {}
 
-    def shortened(self, ends: Positions) -> dict[str, StreamPosition]:
+    def unread(self, uid: str, end: StreamPosition) -> list[MadeVersion]:
+        """The transactions between the start of a log and ``end`` that give something to read."""
+        made = self._logs.made(uid, self._starts[uid].version - 1, end.version)
+        return [one for one in made if not self._is_read(uid, one.version)]
+
+    def shortened(self, ends: Positions, found: Mapping[str, list[MadeVersion]]) -> dict[str, StreamPosition]:
         shorter = dict(ends)
         is_whole = False
         while not is_whole:
             is_whole = True
-            for uid in self._found:
-                broken = self._first_broken(uid, shorter)
+            for uid, made in found.items():
+                broken = self._first_broken(made, uid, shorter)
                 if broken is not None:
                     shorter[uid] = self._logs.before(uid, broken.version, self._starts[uid], shorter[uid])
                     is_whole = False
         return shorter
 
-    def with_oldest(self, newest: Positions) -> dict[str, StreamPosition] | None:
-        """The ends behind the oldest transaction, and behind all that are before it; None if not all of it is there yet."""
-        first = [made[0] for made in self._found.values() if made]
-        wanted = [min(first, key=lambda one: (one.time_ms, one.transaction.transaction_id)).transaction]
-        ends = dict(self._starts)
-        while wanted:
-            for uid, end in self._reached(wanted.pop()):
-                if end is None or uid not in newest or end > newest[uid]:
-                    return None
-                if end > ends[uid]:
-                    wanted += [one.transaction for one in self._logs.made(uid, ends[uid].version, end.version)]
-                    ends[uid] = end
-        return {uid: ends[uid] for uid in newest}
-
-    def _reached(self, transaction: TransactionRecord) -> Iterator[tuple[str, StreamPosition | None]]:
-        """How far each log has to be read for all of a transaction; None where the log is not known yet."""
+    def alone(self, transaction: TransactionRecord, newest: Positions) -> dict[str, StreamPosition]:
+        """The ends of its logs behind a transaction that is next in all of them; empty where it is not, or not all there."""
+        ends = {}
         for change in transaction.changes:
-            if change.uid not in self._starts:
-                if self._logs.awaits(change.uid):
-                    yield change.uid, None
+            uid = change.uid
+            if uid not in newest and self._logs.awaits(uid):
+                return {}
+            if uid not in newest or self._is_read(uid, change.version):
                 continue
-            end = self._end_of(change.uid, change.version)
-            if end is not None:
-                yield change.uid, end
+            end = self._end_of(uid, change.version)
+            if end is None:
+                continue
+            before = self._logs.before(uid, change.version, self._starts[uid], newest[uid])
+            if end > newest[uid] or before > self._starts[uid]:
+                return {}
+            ends[uid] = end
+        return ends
 
-    def _first_broken(self, uid: str, ends: Positions) -> MadeVersion | None:
+    def _first_broken(self, made: list[MadeVersion], uid: str, ends: Positions) -> MadeVersion | None:
         """The first transaction of which the batch has a part in this log, and not all in all logs."""
-        for one in self._found[uid]:
-            if one.version > ends[uid].version:
+        for one in made:
+            if one.version > ends[uid].version or ends[uid] == self._starts[uid]:
                 return None
-            gives_rows = one.version < ends[uid].version or self._end_of(uid, one.version) is not None
-            if gives_rows and not all(self._has(change.uid, change.version, ends) for change in one.transaction.changes):
+            if not all(self._has(change.uid, change.version, ends) for change in one.transaction.changes):
                 return one
         return None
 
@@ -120,10 +119,18 @@ class _Cut:
         """Whether the batch, or one before it, has all that a version of a log gives to read."""
         if uid not in ends:
             return not self._logs.awaits(uid)
-        if version < ends[uid].version or version <= self._starts[uid].version:
+        if version < ends[uid].version or self._is_read(uid, version):
             return True
         end = self._end_of(uid, version)
         return end is None or end <= ends[uid]
+
+    def _is_read(self, uid: str, version: int) -> bool:
+        """Whether the batches before have all that a version gives. A stream may begin before it: at an overwrite."""
+        start = self._starts[uid]
+        if version != start.version:
+            return version < start.version
+        end = self._end_of(uid, version)
+        return end is None or end <= start
 
     def _end_of(self, uid: str, version: int) -> StreamPosition | None:
         if (uid, version) not in self._behind:

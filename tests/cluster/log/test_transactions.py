@@ -142,6 +142,23 @@ def test_what_does_not_fit_is_refused_by_name(client: BookKeeper, names: list[st
         block()
 
 
+def test_rows_that_come_from_code_which_changes_another_log_are_one_transaction(client: BookKeeper, names: list[str]) -> None:
+    """Such as rows that are sorted while they are read: the bad ones go to a log of their own."""
+    with client.transaction() as transaction:
+
+        def sorted_out() -> Iterator[pa.RecordBatch]:
+            transaction.append_rows(names[1], rows(13))
+            yield from rows(1, 2).to_batches()
+
+        transaction.append_rows(names[0], pa.RecordBatchReader.from_batches(rows().schema, sorted_out()))
+    assert [ids(client, name) for name in names] == [[0, 1, 2], [0, 13]]
+
+
+def test_an_argument_that_there_is_not_is_refused(client: BookKeeper, names: list[str]) -> None:
+    with client.transaction() as transaction, pytest.raises(TypeError, match="without an argument 'application': there are"):
+        transaction.append_rows(names[0], rows(1), application=("loader", 7))  # type: ignore[call-arg]
+
+
 def test_a_transaction_has_one_block(client: BookKeeper, names: list[str]) -> None:
     transaction = client.transaction()
     with pytest.raises(ConfigError, match="the transaction is not begun: change logs inside of its 'with' block"):
@@ -206,6 +223,15 @@ def test_rows_of_several_logs_have_the_columns_of_all(client: BookKeeper, names:
 
 
 def test_coroutines_have_transactions(cluster: LocalCluster, client: BookKeeper, names: list[str]) -> None:
+    async def leave_out(other: aio.AsyncBookKeeper) -> None:
+        """The second change has no thread yet when nobody waits for it any more."""
+        async with other.transaction() as transaction:
+            slow = [asyncio.create_task(transaction.append_rows(names[0], rows(2))) for _ in range(6)]
+            late = asyncio.create_task(transaction.append_rows(names[1], rows(2)))
+            await asyncio.sleep(0)
+            late.cancel()
+            await asyncio.gather(*slow, late, return_exceptions=True)
+
     async def fail(other: aio.AsyncBookKeeper) -> None:
         async with other.transaction() as transaction:
             await transaction.append_rows(names[0], rows(2))
@@ -218,6 +244,8 @@ def test_coroutines_have_transactions(cluster: LocalCluster, client: BookKeeper,
             assert transaction.versions == dict.fromkeys(names, 2)
             with pytest.raises(RuntimeError):
                 await fail(other)
+            with pytest.raises(ConfigError, match="one of its changes failed: nothing is committed"):
+                await leave_out(other)
 
     asyncio.run(run())
     assert [ids(client, name) for name in names] == [[0, 1], [0, 1]]

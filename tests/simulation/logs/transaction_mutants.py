@@ -15,11 +15,12 @@ from unittest.mock import patch
 from bk_spark.log.changes import commit_logs
 from bk_spark.log.changes.commit import LogPart, Ready
 from bk_spark.log.changes.jobs import WriteJob
+from bk_spark.log.changes.plan import SchemaPlan
 from bk_spark.log.changes.transaction import Basis
 from bk_spark.log.log_store import LogStore
 from bk_spark.log.stored.names import LogNames
 from bk_spark.log.stored.values import TransactionRecord
-from bk_spark.metadata.store import Create, Delete, MetadataStore, SetValue, StoreChange, Versioned
+from bk_spark.metadata.store import Create, Delete, MetadataStore, SetValue, StoreChange
 from tests.simulation.engines.choices import SeededChoices
 from tests.simulation.logs import transactions
 from tests.simulation.logs.transactions import run_transaction_duel
@@ -65,15 +66,12 @@ def only_the_first_job_ends_with_the_transaction() -> AbstractContextManager[obj
 
 
 def heads_are_read_once() -> AbstractContextManager[object]:
-    def once(self: LogNames, paths: Sequence[str]) -> list[Versioned | None]:
-        return self._store.get_many(paths)
-
-    return patch.object(LogNames, "_at_one_moment", once)
+    return patch.object(LogNames, "heads", LogNames._heads)
 
 
 def each_log_has_its_own_time() -> AbstractContextManager[object]:
-    def ready(self: LogPart, basis: Basis, now_ms: int) -> Ready:
-        return _ready(self, basis, self._context.clock_ms())
+    def ready(self: LogPart, basis: Basis, schema: SchemaPlan, now_ms: int) -> Ready:
+        return _ready(self, basis, schema, self._context.clock_ms())
 
     return patch.object(LogPart, "ready", ready)
 

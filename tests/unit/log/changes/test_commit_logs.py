@@ -7,7 +7,7 @@ import logging
 
 import pytest
 
-from bk_spark.errors import ConfigError, JobEndedError, MetadataUnavailableError, NoSuchLogError
+from bk_spark.errors import ConfigError, JobEndedError, MetadataUnavailableError, NoSuchLogError, SchemaMismatchError
 from bk_spark.log.changes.commit_logs import MAX_LOGS, LogCommit
 from bk_spark.log.stored.values import LogChange
 from bk_spark.metadata.store import MAX_TRANSACTION_BYTES
@@ -166,6 +166,35 @@ def test_the_application_is_tested_in_the_transaction_itself(three):
     store.script = [store.first(lambda: three.logs.commit_logs(begun(three, "shipments"), ("loader", 1)))]
     assert logs.commit_logs(begun(three, "orders", "payments"), ("loader", 1)).is_duplicate
     assert [newest(three, name).version for name in LOGS] == [1, 1, 2]
+
+
+def test_a_transaction_that_arrives_while_the_next_try_looks_is_no_duplicate_of_itself(three):
+    store, logs = three.scripted()
+    store.script = [store.delay]
+    commits, get_many = begun(three, *LOGS), store.store.get_many
+
+    def lands_before_the_application_is_read(paths):
+        if store.in_flight and len(paths) == 1 and "/transactions/" in paths[0]:
+            store.land()
+        return get_many(paths)
+
+    store.store.get_many = lands_before_the_application_is_read
+    made = logs.commit_logs(commits, ("loader", 7))
+    assert not store.in_flight
+    assert (made.is_duplicate, made.versions) == (False, dict.fromkeys(LOGS, 2))
+
+
+def test_a_transaction_that_one_log_refuses_leaves_the_leaders_of_the_others_alone(three):
+    job = three.logs.jobs.begin("orders")
+    three.logs.commit(job, append(opened=three.open_ledger(job)))
+    commits = begun(three, "orders") + begun(three, "payments", schema_json=schema_json(id="long"))
+    with pytest.raises(SchemaMismatchError, match="payments"):
+        three.logs.commit_logs(commits)
+    assert three.recovered == []
+
+
+def test_a_transaction_of_nothing_is_none(three):
+    assert three.logs.commit_logs([], ("loader", 1)).versions == {}
 
 
 def test_applications_of_transactions_and_of_commits_to_one_log_are_apart(three):

@@ -140,6 +140,38 @@ def test_a_transaction_above_the_limits_comes_as_a_whole_when_it_is_next() -> No
     assert found == {"a": logs.place("a", 1), "b": logs.place("b", 1)}
 
 
+def test_a_transaction_above_the_limits_comes_also_while_another_log_always_has_more() -> None:
+    logs = DrawnLogs()
+    logs.commit("c", 5)
+    logs.transact({"a": 80, "b": 80})
+    starts = dict.fromkeys(LOGS, behind(0))
+    newest = {uid: logs.places(uid)[-1] for uid in LOGS}
+    assert whole_ends(logs, starts, {**newest, "b": logs.place("b", 1, 9)}, newest) == newest
+
+
+def test_what_is_before_a_transaction_in_another_log_is_read_first_within_the_limits() -> None:
+    logs = DrawnLogs()
+    for _ in range(100):
+        logs.commit("b", 1000)
+    logs.transact({"a": 1, "b": 1})
+    starts = {"a": behind(0), "b": behind(0)}
+    newest = {"a": logs.place("a", 1), "b": logs.place("b", 101)}
+    assert whole_ends(logs, starts, {"a": newest["a"], "b": behind(0)}, newest) == starts
+    ahead = {"a": newest["a"], "b": logs.place("b", 1, 7)}
+    assert whole_ends(logs, starts, ahead, newest) == {"a": behind(0), "b": logs.place("b", 1, 7)}
+
+
+def test_a_transaction_at_which_a_stream_begins_is_compared() -> None:
+    """A stream begins before the last overwrite of a log, which has the version of a transaction."""
+    logs = DrawnLogs()
+    logs.transact({"a": 3, "b": 3})
+    starts = {uid: StreamPosition(1, 0, 1, 0) for uid in ("a", "b")}
+    newest = {uid: logs.place(uid, 1) for uid in ("a", "b")}
+    torn = {"a": newest["a"], "b": starts["b"]}
+    assert whole_ends(logs, starts, torn, newest) == newest
+    assert whole_ends(logs, starts, torn, torn) == starts
+
+
 def test_a_log_that_the_stream_is_going_to_find_is_waited_for() -> None:
     logs = DrawnLogs()
     logs.commit("a", 1)
