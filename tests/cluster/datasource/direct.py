@@ -32,7 +32,7 @@ class Direct:
         texts = {key.lower(): str(value) if not isinstance(value, bool) else str(value).lower() for key, value in named.items()}
         return pickle.loads(pickle.dumps(BookKeeperDataSource(texts)))
 
-    def write(self, log: str, *batches: pa.RecordBatch, overwrite: bool = False, **options: Any) -> None:
+    def write(self, log: str | None, *batches: pa.RecordBatch, overwrite: bool = False, **options: Any) -> None:
         """One task for each batch."""
         schema = from_arrow_schema(batches[0].schema)
         writer = pickle.loads(pickle.dumps(self.source(log, **options).writer(schema, overwrite)))

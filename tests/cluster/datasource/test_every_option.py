@@ -388,6 +388,24 @@ def _(world: World) -> None:
     assert sorted(world.read(view="latest", deletedBy="gone")) == [2, 3]
 
 
+def named(world: World) -> pa.RecordBatch:
+    return pa.record_batch({"id": [1, 2], "into": [world.log, f"{world.log}-b"]})
+
+
+@case("logColumn")
+def _(world: World) -> None:
+    world.direct.write(None, named(world), logColumn="into", createLogs=True)
+    assert (world.read(), world.direct.column(f"{world.log}-b")) == ([1], [2])
+
+
+@case("createLogs")
+def _(world: World) -> None:
+    with pytest.raises(ConfigError, match="there is no such log"):
+        world.direct.write(None, named(world), logColumn="into")
+    world.direct.write(None, named(world), logColumn="into", createLogs=True)
+    assert world.read() == [1]
+
+
 @case("mergeSchema")
 def _(world: World) -> None:
     world.write(1)
