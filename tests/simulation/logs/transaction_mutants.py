@@ -129,12 +129,12 @@ _sent = commit_logs._LogsCommit._sent
 _of_application = commit_logs._LogsCommit._of_application
 
 TRANSACTION_MUTANTS = (
-    TransactionMutant(logs_are_committed_one_after_the_other, ("T1", "T2"), 200, 7),
-    TransactionMutant(only_the_first_job_ends_with_the_transaction, ("T3", "L0"), 600, 60),
-    TransactionMutant(heads_are_read_once, ("T1",), 600, 171),
+    TransactionMutant(logs_are_committed_one_after_the_other, ("T1", "T2"), 200, 9),
+    TransactionMutant(only_the_first_job_ends_with_the_transaction, ("T3", "L0"), 200, 7),
+    TransactionMutant(heads_are_read_once, ("T1",), 600, 84),
     TransactionMutant(each_log_has_its_own_time, ("T1",), 600, 67),
     TransactionMutant(the_application_is_set_before_the_transaction, ("T2",), 200, 5),
-    TransactionMutant(the_application_is_only_looked_at, ("T1", "T2"), 600, 64),
+    TransactionMutant(the_application_is_only_looked_at, ("T1", "T2"), 200, 9),
     TransactionMutant(giving_up_deletes_ledgers_without_a_look, ("T3",), 600, 185),
     TransactionMutant(batches_end_where_limits_say, ("T1",), 200, 9),
 )

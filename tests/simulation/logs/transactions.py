@@ -263,7 +263,8 @@ class _Heard:
         return [p for one in found for p in bookies[one.ledger_id].pushed[one.first_entry_id : one.last_entry_id + 1]]
 
     def made(self, uid: str, after: int, last: int) -> list[MadeVersion]:
-        versions = self._machine.logs.reader.versions(self.names[uid], uid, after + 1, min(last, self._heads[uid].version))
+        first, newest = max(after + 1, 1), min(last, self._heads[uid].version)
+        versions = self._machine.logs.reader.versions(self.names[uid], uid, first, newest)
         return [MadeVersion(one.version, one.time_ms, one.transaction) for one in versions if one.transaction is not None]
 
     def behind(self, uid: str, version: int) -> StreamPosition | None:
