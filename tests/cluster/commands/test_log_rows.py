@@ -275,7 +275,7 @@ def test_entries_are_printed_as_text_or_given_as_columns(log, tmp_path, capsys):
     assert "only the first 1 are shown" in shown.err
     assert pa.ipc.open_file(written(log, "arrow", tmp_path)).read_all().column("payload").to_pylist() == [b"one", b"two"]
     assert run("read", log.name, "--columns", "payload") == 1
-    assert "--columns and --where are for rows" in capsys.readouterr().err
+    assert "--columns, --where and --view are for rows" in capsys.readouterr().err
 
 
 def test_a_log_without_content_prints_nothing(log, capsys):
