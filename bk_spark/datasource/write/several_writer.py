@@ -100,7 +100,9 @@ class SeveralStreamWriter(DataSourceStreamArrowWriter):
         query_id = written[0].query_id
         if query_id is None or written[0].batch_id != batchId:
             found = f"of batch {written[0].batch_id} of query {query_id}"
-            raise ConfigError(f"the commit messages of {what}", found, "they are not of this batch: nothing is committed")
+            raise ConfigError(
+                f"the list of commit messages of {what}", found, "they are not of this batch: nothing is committed"
+            )
         commit_parts(self._attempt, written, (application_of(query_id), batchId))
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -146,5 +148,5 @@ def _of_one_write(messages: Sequence[WriterCommitMessage | None], what: str) -> 
     written = [message for message in messages if isinstance(message, LogsMessage)]
     origins = {replace(message, parts=()) for message in written}
     if len(written) != len(messages) or len(origins) != 1:
-        raise ConfigError(f"the commit messages of {what}", messages, "they are not of one write: nothing is committed")
+        raise ConfigError(f"the list of commit messages of {what}", messages, "they are not of one write: nothing is committed")
     return written
