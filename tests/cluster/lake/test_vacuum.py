@@ -167,7 +167,7 @@ def test_what_was_vacuumed_before_it_was_released_is_no_damage(tiered: TieredLog
     vacuum(tiered)
     report = tiered.run()
     assert (report.released.ledgers, report.waiting) == (0, 1)
-    assert tiered.client.logs.reader.tier.find(tiered.log.name, tiered.log.uid, range(1000)).keys() == {
+    assert tiered.client.logs.reader.tier.find(tiered.log.name, tiered.log.uid, range(100_000)).keys() == {
         one.ledger_id for one in tiered.log.ledgers()
     }
 
