@@ -157,9 +157,9 @@ class LogStore:
                 ended.append(self.jobs.abort(job))
             except _PROBLEMS as found:
                 problem = problem or found
-        if problem is not None:
+        if problem is not None and all(ended):
             raise problem
-        return all(ended)
+        return all(ended)  # one that has committed tells of all
 
     def _ended(self, commits: Sequence[LogCommit]) -> bool:
         """Whether a transaction that failed has ended without effect, or cannot be ended now: the first failure counts."""

@@ -104,7 +104,6 @@ class _Task:
             remedy = "write fewer logs at once, or logs of fewer lanes"
             raise ConfigError("the number of ledgers that a task writes at once", MOST_LEDGERS + 1, remedy)
         destination = list(self._destinations.values())[lane // MAX_LANES]
-        self._bookkeeper.logs.jobs.ensure(destination.job)
         handle = create_ledger(self._attempt.options, destination.job)
         self._logs[handle.ledger_id] = destination.job.log_name
         return handle

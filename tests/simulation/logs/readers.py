@@ -41,14 +41,9 @@ class Stream:
         self.position = newest
 
     def _lose(self, machine: Machine, problem: DataLossError) -> None:
-        """What it was to read next must indeed be gone: its row is listed no more.
-
-        Of a place in a listing that cannot be read any more, nobody knows the row: then it may be told of a loss in vain.
-        """
+        """What it was to read next must indeed be gone: its row is listed no more."""
         first_row, row = machine.world.audit.head.first_row, len(machine.world.history.readings.get(self.name, []))
-        is_known = self.position.index >= 0 or self.position.is_behind
-        what = f"{self.name} has read {row} rows, {first_row} are gone, and it is told: {problem}"
-        require(row < first_row or not is_known, "L5", what)
+        require(row < first_row, "L5", f"{self.name} has read {row} rows, {first_row} are gone, and it is told: {problem}")
         machine.world.marks["streams lost"] += 1
         self.is_lost = True
 

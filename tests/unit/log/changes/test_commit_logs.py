@@ -109,6 +109,22 @@ def test_whoever_gives_up_finds_that_it_took_effect_and_deletes_nothing(three):
     assert all(three.ledger_exists(ledger) for one in commits for ledger in one.request.ledgers)
 
 
+def test_one_job_that_has_committed_tells_of_all_also_where_another_cannot_be_asked(three, monkeypatch):
+    commits = begun(three, *LOGS)
+    three.logs.commit_logs(commits)
+    abort = three.logs.jobs.abort
+
+    def cut_off(job):
+        if job == commits[0].job:
+            raise MetadataUnavailableError("memory://", "cut off")
+        return abort(job)
+
+    monkeypatch.setattr(three.logs.jobs, "abort", cut_off)
+    assert not three.logs.abort_logs([one.job for one in commits])
+    with pytest.raises(MetadataUnavailableError, match="cut off"):
+        three.logs.abort_logs([commits[0].job])
+
+
 @pytest.mark.parametrize("ended", range(3))
 def test_if_one_job_ends_nothing_is_changed_and_all_ledgers_go(three, ended):
     before, commits = listed(three), begun(three, *LOGS)
