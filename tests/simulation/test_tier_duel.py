@@ -34,6 +34,11 @@ def test_rows_to_write_anew_are_found_where_others_joined_them_behind_a_step_tha
     assert run_duel(SeededChoices(seed), tiers=True).violation is None
 
 
+def test_a_stream_that_has_read_all_of_the_listing_it_began_in_is_told_of_no_loss() -> None:
+    """Seldom drawn: the listing was vacuumed before the stream went on."""
+    assert run_duel(SeededChoices(1381), tiers=True).violation is None
+
+
 @pytest.mark.parametrize("mutant", TIER_MUTANTS, ids=[one.name for one in TIER_MUTANTS])
 def test_a_mutant_of_the_tier_is_caught(mutant: TierMutant) -> None:
     found = mutant.is_caught_by(mutant.caught_by) or mutant.caught() is not None

@@ -48,7 +48,9 @@ class NamedLogs:
     def now(self) -> Mapping[str, str]:
         """As ``fresh``, from memory: as it was at the last look. Raises why nothing was heard of the names for STALE_S."""
         if self._known is None:
-            self._known, self._looked_s = self.fresh(), time.monotonic()
+            self._names.sync()
+            self._known, self._looked_s = self._look(), time.monotonic()
+            self._due_s = self._looked_s + NAMES_S
             self._thread.add(self)
         if self._failure is not None:
             raise self._failure
@@ -66,7 +68,7 @@ class NamedLogs:
     def step(self) -> None:
         """See ``Work``."""
         try:
-            self._look()
+            self._known = self._look()
             self._trouble, self._looked_s = None, time.monotonic()
         except BookKeeperError as problem:
             self._trouble = problem
@@ -79,11 +81,13 @@ class NamedLogs:
     def end(self) -> None:
         """See ``Work``. It holds nothing."""
 
-    def _look(self) -> None:
+    def _look(self) -> Mapping[str, str]:
         changes = self._names.changes()  # before the names, so that what changes meanwhile is seen the next time
-        if changes != self._changes:
-            self._known = self._read()
-            self._changes = changes
+        if self._known is not None and changes == self._changes:
+            return self._known
+        found = self._read()
+        self._changes = changes
+        return found
 
     def _read(self) -> Mapping[str, str]:
         pattern = self._options.logs_pattern

@@ -129,6 +129,15 @@ class LogReader:
         check_version(name, head, version)
         return Listing() if version == 0 else self._listing(name, uid, head, self.version(name, uid, version))
 
+    def recorded_listing(self, name: str, uid: str, version: int, oldest_record: int) -> Listing | None:
+        """The listing of a version that may be too old to be read. None if a record that it is made of may be deleted.
+
+        Costs all commits since the last overwrite: at most as many as the log keeps records of.
+        """
+        at = self.version(name, uid, version)
+        first = max(at.base_version, 1)
+        return None if first < oldest_record else self.advanced(name, uid, (first - 1, Listing()), version)
+
     def advanced(self, name: str, uid: str, known: tuple[int, Listing], version: int) -> Listing:
         """The listing of ``version``, made from that of an earlier version. Costs only the commits between them."""
         fold = ListingFold(name, known[1])

@@ -3,8 +3,7 @@
 Below a log's oldest readable version, ledgers that were replaced since may be deleted. Such a position is carried over to
 the listing of the oldest readable version. Its ledger may still be listed there. If not, its row may, since a compaction
 keeps every row and its number. No position points inside an entry: if a compaction moved entry boundaries, it may be lost.
-So may a position in a listing, where a stream began in the middle of a log: once the listing cannot be read, nobody knows its
-row.
+A position in a listing, where a stream began in the middle of a log, needs the records of that listing. They stay for long.
 
 Ref: docs/rules.md, log rule 6.
 """
@@ -133,18 +132,35 @@ class _Resume:
 
     def _row(self, old: StreamPosition) -> int | None:
         """The exact row number of a position, or with ``skips`` of its ledger's end; None if it is not known."""
-        if old.version < self.head.oldest_record or old.index < 0:
+        if old.version < self.head.oldest_record:
             return None
         if old.version == 0 or old.is_behind:
             return self.order.record(old.version).end_row if old.version else 0
         if self.order.record(old.version).kind is CommitKind.REPLACE:
             return None  # only its listing, which is too old, says which ledger stands where
-        given = self.order.recorded(next(self.order.walk(old, old.version)), self.head.version)
+        given = self._found_before(old) if old.index < 0 else next(self.order.walk(old, old.version))
+        given = None if given is None else self.order.recorded(given, self.head.version)
         if given is None or given.ledger is None:
             return None
         if given.version.content is Content.ENTRIES or old.entry_id == 0:
             return given.row + old.entry_id
         return given.end_row if self.skips or old.entry_id == given.ledger.last_entry_id + 1 else None
+
+    def _found_before(self, old: StreamPosition) -> Given | None:
+        """A ledger that the position's version found in the log."""
+        order, record = self.order, self.order.record(old.version)
+        listing = order.reader.recorded_listing(order.name, order.uid, old.version, self.head.oldest_record)
+        if listing is None:
+            return None
+        opened = next((one.version for one in listing.open if one.ledger_id == old.ledger_id), None)
+        if opened is not None:
+            return Given(order.record(opened), 0, old.ledger_id, None, 0) if opened >= self.head.oldest_record else None
+        row = record.end_row - record.total.rows
+        for ledger in listing.closed:
+            if ledger.ledger_id == old.ledger_id:
+                return Given(record, old.index, ledger.ledger_id, ledger, row)
+            row += ledger.rows
+        return None
 
     def _loss(self, old: StreamPosition, problem: str) -> DataLossError:
         where = f"the stream stands at version {old.version}, the oldest that can be read is {self.head.oldest_version}"

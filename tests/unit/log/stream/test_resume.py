@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from bk_spark.errors import DataLossError, LogReplacedError
+from bk_spark.log.stored.snapshot import LogReader
 from bk_spark.log.stored.values import CommitKind, CommittedLedger
 from bk_spark.log.stream.positions import StreamPosition, behind
 from tests.unit.log.log_requests import schema_json
@@ -271,6 +272,47 @@ def test_the_rest_of_a_leader_s_ledger_is_read_that_was_confirmed_after_a_vacuum
     world.confirm(opened, 1)
     world.commit(CommitKind.APPEND)
     assert stream.poll() == entries(opened, 1, 5)
+
+
+@pytest.mark.parametrize("entry_id", [0, 2, 5])
+def test_a_stream_that_began_in_a_listing_resumes_by_row_number_once_that_cannot_be_read(world, entry_id):
+    """Log rule 6: the records that the listing was made of stay for longer."""
+    ids = [world.append(5)[0] for _ in range(3)]
+    world.truncate(ids[1])
+    stream = Stream(world, StreamPosition(4, -2, ids[1], entry_id))
+    compacted = world.compact(ids[1], ids[2])
+    world.vacuum()
+    assert stream.poll() == entries(compacted, 10 - entry_id, entry_id)
+
+
+def test_a_stream_that_has_read_the_listing_it_began_in_has_lost_nothing(world):
+    """Log rule 6."""
+    (first,) = world.append(5)
+    opened = world.open()
+    world.confirm(opened, 4)
+    world.truncate(opened)
+    begun = [StreamPosition(3, -1, opened, 4), StreamPosition(3, -1, opened, 1)]
+    second = world.roll()
+    world.confirm(second, 2)
+    (last,) = world.append(1)
+    world.truncate(second)
+    world.vacuum()
+    assert first not in world.listed(NAME)
+    assert Stream(world, begun[0]).poll() == [*entries(second, 2), *entries(last, 1)]
+    with pytest.raises(DataLossError, match="row 6 was truncated"):
+        Stream(world, begun[1]).poll()
+
+
+def test_a_position_in_a_listing_whose_records_are_gone_is_lost(world, monkeypatch):
+    """Log rule 6: unknown is not taken for nothing lost."""
+    ids = [world.append(5)[0] for _ in range(3)]
+    world.truncate(ids[1])
+    stream = Stream(world, StreamPosition(4, -1, ids[2], 5))
+    world.compact(ids[1], ids[2])
+    world.vacuum()
+    monkeypatch.setattr(LogReader, "recorded_listing", lambda *_: None)
+    with pytest.raises(DataLossError, match="what it was to read next is deleted"):
+        stream.poll()
 
 
 def rows_ledger(world, entries, rows):
