@@ -19,7 +19,8 @@ compact_log(spark, …)      joins the small ledgers of a log
 tier_log(spark, …)         moves the rows of a log's closed ledgers into its Iceberg table
 LogPosition, LogVersion,   values that calls take and give
 CommittedLedger,
-Retention, DigestType
+Retention, DigestType,
+KeyCompaction, Tier
 BookieConfig               the settings of a bookie
 aio                        the same client for asyncio
 errors                     what calls raise: BookKeeperError and its subclasses
@@ -86,6 +87,7 @@ if TYPE_CHECKING:
     from bk_spark.datasource.source import register
     from bk_spark.local.cluster import LocalCluster
     from bk_spark.log.entry_range import LogPosition
+    from bk_spark.log.stored.by_key.settings import KeyCompaction
     from bk_spark.log.stored.tier_settings import Tier
     from bk_spark.log.stored.values import CommittedLedger, LogVersion, Retention
 
@@ -99,6 +101,7 @@ _LAZY = {
     "LocalCluster": "bk_spark.local.cluster",
     "LogPosition": "bk_spark.log.entry_range",
     "LogVersion": "bk_spark.log.stored.values",
+    "KeyCompaction": "bk_spark.log.stored.by_key.settings",
     "Retention": "bk_spark.log.stored.values",
     "Tier": "bk_spark.log.stored.tier_settings",
     "register": "bk_spark.datasource.source",
@@ -127,6 +130,7 @@ __all__ = [
     "InternalError",
     "JobEndedError",
     "JobFailedError",
+    "KeyCompaction",
     "LedgerClosedError",
     "LedgerExistsError",
     "LedgerFencedError",

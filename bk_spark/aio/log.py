@@ -20,8 +20,9 @@ from bk_spark.aio.side_by_side import AsyncSideBySide
 from bk_spark.client.ledger.stretches import Stretch
 from bk_spark.config import DigestType
 from bk_spark.errors import NoSuchLedgerError
+from bk_spark.log.cleanup.compaction_plan import CompactionReport
 from bk_spark.log.entry_range import LogPosition, LogRange, with_ledger_id
-from bk_spark.log.log_handle import DEFAULT_ROLL_BYTES, Log, lookups_of, opener_of, row_reader, tail_plan
+from bk_spark.log.log_handle import DEFAULT_ROLL_BYTES, Log, key_compactor, lookups_of, opener_of, row_reader, tail_plan
 from bk_spark.log.lookup.lookup import LookupQuery, one_row
 from bk_spark.log.rows.given_rows import checked_stream
 from bk_spark.log.rows.latest.asked import ALL, AskedView
@@ -32,6 +33,7 @@ from bk_spark.log.rows.row_buffer import MAX_DELAY_S
 from bk_spark.log.rows.row_writer import leader_of
 from bk_spark.log.rows.tail_pace import TailPace
 from bk_spark.log.rows.tail_plan import LATEST
+from bk_spark.log.stored.by_key.settings import KeyCompaction
 from bk_spark.log.stored.snapshot import LogSnapshot
 from bk_spark.log.stored.tier_settings import Tier
 from bk_spark.log.stored.values import CommittedLedger, LogVersion, OpenLedger, Retention
@@ -68,6 +70,18 @@ class AsyncLog:
     async def set_tier(self, tier: Tier) -> None:
         """See ``Log.set_tier``."""
         await self._calls.in_thread(lambda: self._log.set_tier(tier))
+
+    async def compaction(self) -> KeyCompaction | None:
+        """How the log is compacted by key, as the property ``Log.compaction``."""
+        return await self._calls.in_thread(lambda: self._log.compaction)
+
+    async def set_compaction(self, compaction: KeyCompaction | None) -> None:
+        """See ``Log.set_compaction``."""
+        await self._calls.in_thread(lambda: self._log.set_compaction(compaction))
+
+    async def compact_by_key(self, compaction: KeyCompaction | None = None) -> CompactionReport:
+        """See ``Log.compact_by_key``. A cancelled call that has not come to its commit changes nothing."""
+        return await self._calls.in_long_thread(lambda check: key_compactor(self._log, check).run(compaction))
 
     async def snapshot(self, version: int | None = None) -> LogSnapshot:
         """The log at ``version``, by default the newest. Raises NoSuchLogError, ConfigError."""

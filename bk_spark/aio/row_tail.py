@@ -21,9 +21,9 @@ from bk_spark.client.driver.user_loop import LoopFuture, wake
 from bk_spark.errors import BookKeeperError, NoSuchLedgerError
 from bk_spark.log.rows.tail_pace import TailPace
 from bk_spark.log.rows.tail_plan import Tailed, TailPlan
+from bk_spark.log.spans.span_handle import ROWS_ALONE
 from bk_spark.log.stream.follow import PlacedStretch
 from bk_spark.log.stream.waits import RETRY_S
-from bk_spark.log.tier.tiered_handle import TieredHandle
 
 
 class _News:
@@ -107,7 +107,7 @@ class _Following:
     async def _rows_of(self, plan: TailPlan, stretch: PlacedStretch) -> AsyncGenerator[Tailed, None]:
         ledger = await self._calls.in_thread(partial(plan.handle, stretch))
         try:
-            if not isinstance(ledger, TieredHandle):
+            if not isinstance(ledger, ROWS_ALONE):
                 place, make = (stretch.first_entry_id, stretch.last_entry_id), partial(plan.rows_of, stretch)
                 async with aclosing(made_of_payloads(self._calls, ledger, *place, make)) as made:
                     async for tailed in made:
@@ -115,7 +115,7 @@ class _Following:
                 return
         except NoSuchLedgerError:  # it left bookies meanwhile
             pass
-        async with aclosing(made_in_threads(self._calls, partial(plan.rows_of_tiered, stretch))) as made:
+        async with aclosing(made_in_threads(self._calls, partial(plan.rows_without_payloads, stretch))) as made:
             async for tailed in made:
                 yield tailed
 

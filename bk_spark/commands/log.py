@@ -13,6 +13,7 @@ from bk_spark.commands import log_changes, log_rows
 from bk_spark.commands.arguments import Commands, command, count, group_of
 from bk_spark.commands.connect import bookkeeper
 from bk_spark.commands.log_changes import log_command
+from bk_spark.commands.log_compaction import described
 from bk_spark.commands.output import Record, print_json, print_line, print_record, print_records, readable, say
 from bk_spark.commands.program.question import add_yes, check_wanted
 from bk_spark.errors import BookKeeperError, ConfigError, NoSuchLogError
@@ -152,6 +153,7 @@ def _state(head: Head, snapshot: LogSnapshot, as_json: bool) -> dict[str, object
         "epoch": head.writer.epoch,
         "open_ledgers": [ledger.ledger_id for ledger in head.writer.open_ledgers],
         **(asdict(head.retention) if as_json else {"keeps": _retention(head.retention)}),
+        **described(head.compaction),
     }
 
 

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import os
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 from typing import Any
 
 from bk_spark.bookkeeper import BookKeeper
+from bk_spark.commands import log_compaction
 from bk_spark.commands.arguments import (
-    OF_A_LOG,
     Commands,
     Handler,
-    add_password,
     command,
     count,
     group_of,
@@ -22,16 +19,12 @@ from bk_spark.commands.arguments import (
     log_name,
     log_position,
     or_none,
-    password,
-    positive_size_bytes,
     size_bytes,
 )
-from bk_spark.commands.connect import bookkeeper, client_config, metadata_uri, spark_options
-from bk_spark.commands.output import ProgressBar, print_record, print_records, readable, say
+from bk_spark.commands.connect import bookkeeper
+from bk_spark.commands.output import ProgressBar, print_record, print_records, say
 from bk_spark.commands.program.parser import UsageError
-from bk_spark.datasource.passwords import as_option
 from bk_spark.errors import ConfigError
-from bk_spark.log.cleanup.compaction_plan import TARGET_BYTES
 from bk_spark.log.cleanup.orphans import OLDER_THAN_S, Orphan
 from bk_spark.log.log_handle import Log, LogPosition
 from bk_spark.log.stored.tier_settings import Tier
@@ -88,15 +81,7 @@ def add(group: Commands) -> None:
     truncate = log_command(group, "truncate", text, _truncate)
     text = "what is wholly before this place goes, by whole ledgers; the last ledger always stays"
     truncate.add_argument("--before", type=log_position, required=True, metavar="LEDGER[:ENTRY]", help=text)
-    text = (
-        "rewrite many small ledgers of one log into few large ones, as a Spark job on this machine: the same rows in the same "
-        "order, put in place at once; the old ledgers stay readable by version until a vacuum deletes them"
-    )
-    compact = log_command(group, "compact", text, _compact)
-    compact.add_argument("--master", default="local[*]", metavar="URL", help="where Spark runs the job (default %(default)s)")
-    text = "merge neighbours up to this size; what has half of it stays (default %(default)s, also as 128m)"
-    compact.add_argument("--target-bytes", type=positive_size_bytes, default=TARGET_BYTES, metavar="N", help=text)
-    add_password(compact, OF_A_LOG)
+    log_compaction.add(group)
     text = (
         "give back space: truncate what the log's retention lets go, delete ledgers that no version lists which is still kept. "
         "The bookies' disks follow with their next garbage collection (bk-spark bookie gc run)"
@@ -112,6 +97,7 @@ def add(group: Commands) -> None:
         option, dest = _tier_option(name), f"tier:{name}"
         action = "append" if name in ("catalog", "partition") else "store"
         set_.add_argument(option, dest=dest, action=action, type=parse, default=argparse.SUPPRESS, metavar=metavar, help=text)
+    log_compaction.add_settings(set_)
 
 
 def add_orphans(commands: Commands) -> None:
@@ -174,39 +160,6 @@ def _truncated(log: Log, before: LogPosition) -> LogVersion:
         raise ConfigError("--before", f"{before.ledger_id}:{before.entry_id}", problem.remedy) from None
 
 
-def _password_option(args: argparse.Namespace) -> dict[str, str]:
-    given = password(args)
-    return {"password": as_option(given)} if given else {}
-
-
-def _compact(args: argparse.Namespace) -> None:
-    """Run a Spark session of its own; ``bk_spark.compact_log(spark, uri, name)`` takes an existing one."""
-    from bk_spark.datasource.jobs.compact_log import compact_log
-    from bk_spark.datasource.jobs.spark_job import session
-
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    uri = metadata_uri(args)
-    options = spark_options(client_config(args)) | _password_option(args)
-    with bookkeeper(args) as client:
-        client.logs.reader.snapshot(args.name)  # fail before Spark starts, which takes seconds
-    with session(args.master, show_progress=sys.stderr.isatty()) as spark:
-        report = compact_log(spark, uri, args.name, target_bytes=args.target_bytes, options=options)
-    if not report.commits:
-        say(f"there is nothing to do: log '{args.name}' has no two neighbouring ledgers that are small")
-    size = int if args.json else readable
-    record = {
-        "log": report.log,
-        "version": report.version,
-        "commits": report.commits,
-        "removed_ledgers": report.removed.ledgers,
-        "added_ledgers": report.added.ledgers,
-        "rows": report.added.rows,
-        "removed_bytes": size(report.removed.length),
-        "added_bytes": size(report.added.length),
-    }
-    print_record(record, as_json=args.json)
-
-
 def _vacuum(args: argparse.Namespace) -> None:
     if (args.name is None) != args.all:
         raise UsageError("give the name of one log, or --all")
@@ -220,17 +173,22 @@ def _vacuum(args: argparse.Namespace) -> None:
 def _set(args: argparse.Namespace) -> None:
     given = {name: getattr(args, name) for name in RETENTION if hasattr(args, name)}
     tier = {name: getattr(args, f"tier:{name}") for name in TIER if hasattr(args, f"tier:{name}")}
-    if not given and not tier:
-        raise UsageError("give at least one of " + ", ".join((*map(_option, RETENTION), *map(_tier_option, TIER))))
+    compaction = log_compaction.given_settings(args)
+    if not given and not tier and not compaction:
+        known = (*map(_option, RETENTION), *map(_tier_option, TIER), *log_compaction.SETTINGS)
+        raise UsageError("give at least one of " + ", ".join(known))
     with bookkeeper(args) as client:
         uid = client.logs.names.uid(args.name)
         if tier:
             _set_tier(client, args.name, tier)
+        if compaction:
+            log_compaction.change_settings(client.open_log(args.name), compaction)
         head = client.logs.names.change_head(
             args.name, uid, lambda head: replace(head, retention=replace(head.retention, **given))
         )
         settings = client.logs.reader.tier.settings(args.name, uid) if head.tier else None
     record = {} if settings is None else {f"tier_{name.removeprefix('tier_')}": one for name, one in asdict(settings).items()}
+    record |= log_compaction.described(head.compaction)
     print_record({"log": args.name, **asdict(head.retention), **record}, as_json=args.json)
 
 

@@ -8,6 +8,7 @@ from bk_spark.errors import ConfigError, MetadataConflictError
 from bk_spark.log.log_store import LogStore
 from bk_spark.log.stored.tier_mark import TierMark
 from bk_spark.log.stored.tier_settings import Tier
+from bk_spark.log.stored.values import Head
 from bk_spark.metadata.store import BadVersionError, NodeExistsError, find
 
 _TRIES = 50
@@ -20,7 +21,14 @@ def begin_tier(logs: LogStore, name: str, uid: str, table_uuid: str) -> None:
     for path in (paths.tier_sections, paths.tier_step):
         logs.store.ensure_path(path)
     begun = TierMark(table_uuid=table_uuid)
-    logs.names.change_head(name, uid, lambda head: head if head.tier is not None else replace(head, tier=begun))
+
+    def changed(head: Head) -> Head:
+        if head.compaction is not None or head.total.gaps:
+            remedy = "it is compacted by key, and a table keeps every row: write to a log that is not"
+            raise ConfigError("the log to give a tier", name, remedy)
+        return head if head.tier is not None else replace(head, tier=begun)
+
+    logs.names.change_head(name, uid, changed)
 
 
 def set_settings(logs: LogStore, name: str, uid: str, tier: Tier, seen: Tier | None = None) -> None:

@@ -17,8 +17,10 @@ from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.ledger.write_handle import WriteHandle
 from bk_spark.config import MIB, DigestType, LedgerOptions
 from bk_spark.errors import ConfigError, NoSuchLogError
+from bk_spark.log.by_key.compact import KeyCompactor, SpanTarget, set_compaction
 from bk_spark.log.changes.jobs import WriteJob
 from bk_spark.log.changes.plan import CommitRequest
+from bk_spark.log.cleanup.compaction_plan import CompactionReport
 from bk_spark.log.entry_range import LogPosition, LogRange, place_of
 from bk_spark.log.leader.leadership import Leadership
 from bk_spark.log.leader.log_write_handle import LogWriteHandle
@@ -37,12 +39,15 @@ from bk_spark.log.rows.row_writer import RowWriteHandle
 from bk_spark.log.rows.tail_pace import TailPace
 from bk_spark.log.rows.tail_plan import LATEST, TailedLog, TailPlan
 from bk_spark.log.rows.tail_rows import RowTail
+from bk_spark.log.stored.by_key.settings import KeyCompaction
+from bk_spark.log.stored.by_key.spans import end_of_unit, start_of_unit
 from bk_spark.log.stored.schema import parse_schema, timestamps_of_dates
 from bk_spark.log.stored.snapshot import LogSnapshot
 from bk_spark.log.stored.tier_settings import Tier
 from bk_spark.log.stored.values import CommitKind, CommittedLedger, Content, LogVersion, OpenLedger, Retention
 from bk_spark.log.stream.order import FAIL, Describe
 from bk_spark.log.tier.opener import LogLedgerOpener
+from bk_spark.progress import Progress, no_progress
 from bk_spark.rows.codec import RowEncoder
 from bk_spark.rows.conversion import Conversion
 from bk_spark.rows.payload_defaults import COMPRESSION, MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY
@@ -113,6 +118,32 @@ class Log:
         catalog does not answer.
         """
         self._access.tables.set_tier(opener_of(self), tier)
+
+    @property
+    def compaction(self) -> KeyCompaction | None:
+        """How the log is compacted by key; None if it keeps every row."""
+        return self._logs.names.head(self.name, self.uid).compaction
+
+    def set_compaction(self, compaction: KeyCompaction | None) -> None:
+        """Have ``compact_by_key`` and ``bk-spark log compact`` compact the log so from now on; None: keep every row.
+
+        Raises ConfigError for a log without keys, without the column ``deleted_by``, or with a tier.
+        """
+        set_compaction(self._logs, self.name, self.uid, compaction)
+
+    def compact_by_key(self, compaction: KeyCompaction | None = None) -> CompactionReport:
+        """Keep only the newest row of each key among the rows that are old enough, in one commit.
+
+        ``compaction`` is by default what ``set_compaction`` has set, or else ``KeyCompaction()``. The rows that stay keep their
+        order among those of their lane, and younger rows stay as they are. Older versions can be read until a vacuum. A stream
+        goes on with the rows that are left behind its position, and reads none twice. Rows are read and written by this
+        process, each lane once for its keys and once for its rows; ``bk_spark.compact_log`` does it with Spark's executors.
+
+        Raises ConfigError as ``set_compaction``; UnauthorizedAccessError; NotEnoughBookiesError; StorageError where the keys
+        do not fit into memory, and the disk does not take them; MetadataConflictError where the log was truncated or
+        replaced meanwhile again and again. May be called again after any error.
+        """
+        return key_compactor(self).run(compaction)
 
     def snapshot(self, version: int | None = None) -> LogSnapshot:
         """The log at ``version``, by default the newest. Raises NoSuchLogError, ConfigError."""
@@ -420,14 +451,22 @@ def first_kept(log: Log, before: LogPosition) -> int:
         raise ConfigError("before", before, "it must be a LogPosition: all that is before it goes")
     first = listed[place[0]]
     is_over = isinstance(first, CommittedLedger) and before.entry_id > first.last_entry_id
-    if is_over and place[0] + 1 < len(listed):
-        first = listed[place[0] + 1]
-    return first.ledger_id
+    behind = end_of_unit(listed, place[0])
+    if is_over and place[0] + 1 == behind < len(listed):
+        return listed[behind].ledger_id
+    return listed[start_of_unit(listed, place[0])].ledger_id
 
 
 def opener_of(log: Log) -> LogLedgerOpener:
     """Opens the log's ledgers, wherever they are."""
     return LogLedgerOpener(log._logs, log.name, log.uid, log._access.open_ledger)
+
+
+def key_compactor(log: Log, check_wanted: Callable[[], None] = lambda: None, progress: Progress = no_progress) -> KeyCompactor:
+    """Compacts the log by key in this process. What ``check_wanted`` raises now and then ends that before the commit."""
+    access = log._access
+    target = SpanTarget(access.create_ledger, access.existing_ledgers, access.password, access.batch_bytes, access.window_bytes)
+    return KeyCompactor(opener_of(log), target, check_wanted, progress)
 
 
 def lookups_of(log: Log) -> Lookups:

@@ -10,7 +10,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 import pyarrow as pa
 
@@ -24,6 +24,8 @@ from bk_spark.rows.lane_limits import MAX_LANES
 REFRESH_S = 300.0
 """Seconds between two touches: 288 of them must fail before the sweep's 24 hours are over, and a thousand tasks cost the
 metadata store three small writes a second."""
+
+_Batch = TypeVar("_Batch")
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +118,7 @@ class JobRefresh:
                 return
 
 
-def until_ended(batches: Iterable[pa.RecordBatch], refresh: JobRefresh) -> Iterator[pa.RecordBatch]:
+def until_ended(batches: Iterable[_Batch], refresh: JobRefresh) -> Iterator[_Batch]:
     """The batches, for as long as the job lives."""
     for batch in batches:
         refresh.check()

@@ -19,20 +19,28 @@ from pyspark.sql import Row
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from bk_spark.client.ledger.stretches import Stretch
-from bk_spark.datasource.connection import connect
+from bk_spark.datasource.jobs.compact_by_key import compact_by_key
+from bk_spark.datasource.jobs.job_options import JobOptions
 from bk_spark.datasource.jobs.spark_job import SparkJob
-from bk_spark.datasource.options import SourceOptions, parse_options
+from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.read.read_task import Reading
 from bk_spark.datasource.spark_schema import from_json
 from bk_spark.datasource.write.checks import check_bookies
 from bk_spark.datasource.write.task_attempt import Attempt
-from bk_spark.errors import CorruptionError, MetadataConflictError, UnauthorizedAccessError
+from bk_spark.errors import CorruptionError, MetadataConflictError
 from bk_spark.log.changes.jobs import WriteJob
 from bk_spark.log.changes.plan import CommitRequest
-from bk_spark.log.cleanup.compaction_plan import TARGET_BYTES, CompactionStretch, LedgerGroup, plan_compaction
+from bk_spark.log.cleanup.compaction_plan import (
+    TARGET_BYTES,
+    CompactionReport,
+    CompactionStretch,
+    LedgerGroup,
+    plan_compaction,
+)
+from bk_spark.log.stored.by_key.settings import KeyCompaction
 from bk_spark.log.stored.snapshot import LogSnapshot
 from bk_spark.log.stored.tier_places import untiered
-from bk_spark.log.stored.values import CommitKind, CommittedLedger, Content, LogVersion, Totals
+from bk_spark.log.stored.values import CommitKind, CommittedLedger, LogVersion, Totals
 from bk_spark.log.write_ledger import JobRefresh
 
 if TYPE_CHECKING:
@@ -41,25 +49,9 @@ if TYPE_CHECKING:
 _TRIES = 3
 """Each further one means that somebody truncated or replaced meanwhile what was being compacted."""
 
-_READ_KEYS = ("metadata", "path", "password", "client.", "tls", "zookeeperauth")
-"""How the options of a write begin, in lower case, that apply to reading too."""
-
 _PAYLOADS = StructType([StructField("payload", BinaryType())])
 
 _RESULT = pa.schema([(name, pa.int64()) for name in ("place", "ledger_id", "last_entry_id", "length", "rows", "lane")])
-
-
-@dataclass(frozen=True, slots=True)
-class CompactionReport:
-    """What one compaction did."""
-
-    log: str
-    version: int
-    """The newest version after it."""
-    commits: int
-    """0 where there was nothing to do."""
-    removed: Totals
-    added: Totals
 
 
 def compact_log(
@@ -68,6 +60,7 @@ def compact_log(
     name: str,
     *,
     target_bytes: int = TARGET_BYTES,
+    by_key: bool | KeyCompaction | None = None,
     options: Mapping[str, str] | None = None,
 ) -> CompactionReport:
     """Rewrite neighbouring small ledgers of the log ``name`` into ledgers of up to ``target_bytes`` of payload.
@@ -76,6 +69,9 @@ def compact_log(
     those of the format ``bookkeeper`` for a write: ``password`` where the ledgers have one; ``ensembleSize``, ``writeQuorum``,
     ``ackQuorum`` and ``digestType``, by default those of the log's newest ledger.
 
+    With ``by_key`` the newest row of each key stays alone (``Log.compact_by_key``), as it says, or as is set for the log; by
+    default a log for which that is set is compacted so.
+
     Readers of older versions are not disturbed. A vacuum gives the space back once ``version_retention_s`` is over, together
     with the bookies' next garbage collection. May be called again after any error.
 
@@ -83,7 +79,11 @@ def compact_log(
     MetadataConflictError where the same part of the log was truncated or replaced meanwhile again and again;
     MetadataUnavailableError.
     """
-    return _Compaction(spark, metadata_uri, name, dict(options or {})).run(target_bytes)
+    given = JobOptions.of(metadata_uri, name, dict(options or {}))
+    asked = by_key if isinstance(by_key, KeyCompaction) else None
+    if asked or by_key or (by_key is None and given.head.compaction is not None):
+        return compact_by_key(spark, given, asked)
+    return _Compaction(spark, given).run(target_bytes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,15 +114,12 @@ def _run_task(tasks: Sequence[_Task], place: int) -> list[dict[str, Any]]:
 class _Compaction:
     """One call of ``compact_log``."""
 
-    def __init__(self, spark: SparkSession, metadata_uri: str, name: str, options: dict[str, str]) -> None:
+    def __init__(self, spark: SparkSession, options: JobOptions) -> None:
         self._spark = spark
-        self._name = name
-        self._given = {"metadata": metadata_uri, "path": name, **options}
-        settings = parse_options(self._given)
-        settings.check_use("batch write")
-        self._bookkeeper = connect(settings.metadata, settings.client)
+        self._name = options.name
+        self._options = options
+        self._bookkeeper = options.bookkeeper
         self._logs = self._bookkeeper.logs
-        self._password = settings.password
         self._commits: list[LogVersion] = []
 
     def run(self, target_bytes: int) -> CompactionReport:
@@ -142,7 +139,7 @@ class _Compaction:
 
     def _compact(self, snapshot: LogSnapshot, stretches: Sequence[CompactionStretch]) -> MetadataConflictError | None:
         """Rewrite and commit. Returns the conflict that kept one of the stretches from being committed."""
-        writing = self._writing(snapshot)
+        writing = self._options.writing(snapshot)
         check_bookies(self._bookkeeper, writing)
         jobs = [self._logs.jobs.begin(self._name) for _ in stretches]
         try:
@@ -159,7 +156,7 @@ class _Compaction:
     ) -> list[list[CommittedLedger]]:
         """Run the Spark job. Returns the new ledgers of each stretch."""
         schema = None if snapshot.schema_json is None else from_json(snapshot.schema_json)
-        reading = Reading(self._reading(snapshot), _PAYLOADS if schema is None else schema, checks_values=False)
+        reading = Reading(self._options.reading(snapshot), _PAYLOADS if schema is None else schema, checks_values=False)
         groups = [(place, group, job) for place, (stretch, job) in enumerate(work) for group in stretch.groups]
         key = snapshot.lanes.columns
         tasks = tuple(
@@ -189,26 +186,6 @@ class _Compaction:
         for job in jobs:
             self._logs.jobs.refresh(job)
 
-    def _reading(self, snapshot: LogSnapshot) -> SourceOptions:
-        """Without the options of a write: old ledgers may have any digest type and ensemble."""
-        keys = [key for key in self._given if key.lower().startswith(_READ_KEYS)]
-        return parse_options({**{key: self._given[key] for key in keys}, **_content(snapshot)})
-
-    def _writing(self, snapshot: LogSnapshot) -> SourceOptions:
-        """With the quorums and digest type of the log's newest ledger, unless given. Raises UnauthorizedAccessError."""
-        [newest] = self._bookkeeper.ledger_metadata_many([snapshot.ledgers[-1].ledger_id])
-        if newest.password != self._password:
-            raise UnauthorizedAccessError(newest.ledger_id)
-        sizes = {
-            "ensembleSize": str(newest.ensemble_size),
-            "writeQuorum": str(newest.write_quorum),
-            "ackQuorum": str(newest.ack_quorum),
-            "digestType": newest.digest_type.name,
-        }
-        given = {key.lower() for key in self._given}
-        defaults = {key: value for key, value in sizes.items() if key.lower() not in given}
-        return parse_options({**self._given, **defaults, **_content(snapshot)})
-
     def _report(self, snapshot: LogSnapshot) -> CompactionReport:
         version = self._commits[-1].version if self._commits else snapshot.version
         removed = sum((commit.removed for commit in self._commits), Totals())
@@ -218,7 +195,3 @@ class _Compaction:
 
 def _ledger(row: Row) -> CommittedLedger:
     return CommittedLedger(row.ledger_id, row.last_entry_id, row.length, row.rows, row.lane)
-
-
-def _content(snapshot: LogSnapshot) -> dict[str, str]:
-    return {"content": "rows" if snapshot.content is Content.ROWS else "entries"}

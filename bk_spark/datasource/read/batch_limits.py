@@ -21,11 +21,10 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.errors import ConfigError
+from bk_spark.log.spans.span_handle import ROWS_ALONE, Readable
 from bk_spark.log.stored.values import Content
 from bk_spark.log.stream.follow import PlacedStretch
 from bk_spark.log.stream.positions import StreamPosition
-from bk_spark.log.tier.opener import ReadableLedger
-from bk_spark.log.tier.tiered_handle import TieredHandle
 from bk_spark.rows.parts import rows_begun
 
 _Position = TypeVar("_Position")
@@ -34,28 +33,28 @@ _Position = TypeVar("_Position")
 class StoredSizes:
     """Sizes of confirmed entries, read from the bookies, or from the log's tier."""
 
-    def __init__(self, open_ledger: Callable[[int], ReadableLedger]) -> None:
-        self._open_ledger = open_ledger
+    def __init__(self, open_stretch: Callable[[PlacedStretch], Readable]) -> None:
+        self._open_stretch = open_stretch
 
-    def length_up_to(self, ledger_id: int, entry_id: int) -> int:
-        """Payload bytes of all entries up to this one, inclusive; 0 for entry -1. In a tier about so many."""
+    def length_up_to(self, stretch: PlacedStretch, entry_id: int) -> int:
+        """Payload bytes of its ledger's entries up to this one, inclusive; 0 for entry -1. In a tier or span an estimate."""
         if entry_id < 0:
             return 0
-        ledger = self._open_ledger(ledger_id)
-        if isinstance(ledger, TieredHandle):
+        ledger = self._open_stretch(stretch)
+        if isinstance(ledger, ROWS_ALONE):
             return ledger.length_up_to(entry_id)
         batches = list(ledger.read_unconfirmed(entry_id, entry_id))
         return int(batches[0].column("length")[0].as_py())
 
-    def rows(self, ledger_id: int, first: int, last: int) -> Iterator[int]:
+    def rows(self, stretch: PlacedStretch) -> Iterator[int]:
         """The number of rows in each entry of a log of rows, in order. A payload in parts counts in the entry of the first."""
-        ledger = self._open_ledger(ledger_id)
-        if isinstance(ledger, TieredHandle):
+        ledger, first, last = self._open_stretch(stretch), stretch.first_entry_id, stretch.last_entry_id
+        if isinstance(ledger, ROWS_ALONE):
             yield from ledger.row_counts(first, last)
             return
         for batch in ledger.read_unconfirmed(first, last):
             for entry_id, payload in zip(batch.column("entry_id").to_pylist(), batch.column("payload"), strict=True):
-                yield rows_begun(payload.as_buffer(), f"the payload of entry {entry_id} of ledger {ledger_id}")
+                yield rows_begun(payload.as_buffer(), f"the payload of entry {entry_id} of ledger {stretch.ledger_id}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +159,7 @@ def _by_rows(stretch: PlacedStretch, rows_left: int, sizes: StoredSizes) -> tupl
     if stretch.is_whole and stretch.rows <= rows_left:
         return stretch.rows, stretch.entries
     rows = entries = 0
-    for rows_of_entry in sizes.rows(stretch.ledger_id, stretch.first_entry_id, stretch.last_entry_id):
+    for rows_of_entry in sizes.rows(stretch):
         if rows + rows_of_entry > rows_left:
             break
         rows, entries = rows + rows_of_entry, entries + 1
@@ -170,10 +169,10 @@ def _by_rows(stretch: PlacedStretch, rows_left: int, sizes: StoredSizes) -> tupl
 def _by_bytes(stretch: PlacedStretch, bytes_left: int, sizes: StoredSizes) -> tuple[int, int]:
     if stretch.is_whole and stretch.nbytes <= bytes_left:
         return stretch.nbytes, stretch.entries
-    before = sizes.length_up_to(stretch.ledger_id, stretch.first_entry_id - 1)
+    before = sizes.length_up_to(stretch, stretch.first_entry_id - 1)
 
     def nbytes(entries: int) -> int:
-        return sizes.length_up_to(stretch.ledger_id, stretch.first_entry_id + entries - 1) - before
+        return sizes.length_up_to(stretch, stretch.first_entry_id + entries - 1) - before
 
     total = nbytes(stretch.entries)
     if total <= bytes_left:

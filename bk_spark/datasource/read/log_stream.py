@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import uuid
 from dataclasses import replace
+from functools import partial
 
 from bk_spark.datasource.read.batch_limits import Admitted, Limits, StoredSizes, admitted
 from bk_spark.datasource.read.followed_log import CursorPublisher, FollowedLog
@@ -17,6 +18,7 @@ from bk_spark.datasource.read.micro_batch import BatchPlanner, MicroBatchPortion
 from bk_spark.datasource.read.read_task import Reading
 from bk_spark.datasource.read.tail import LogTail, StreamThreads
 from bk_spark.errors import ConfigError, LogReplacedError
+from bk_spark.log.spans.span_handle import opened
 from bk_spark.log.stored.values import Head
 from bk_spark.log.stream.follow import LedgerEnd, Newest
 from bk_spark.log.stream.positions import StreamPosition
@@ -61,7 +63,7 @@ class LogStream:
         self, start: StreamPosition, end: StreamPosition, limits: Limits, *, least: int = 1
     ) -> Admitted[StreamPosition]:
         """What a batch takes on the way to ``end``, which ``newest`` gave. ``least``: see ``batch_limits.admitted``."""
-        fail, sizes = self._reading.options.fail_on_data_loss, StoredSizes(self.log.opener)
+        fail, sizes = self._reading.options.fail_on_data_loss, StoredSizes(partial(opened, self.log.opener))
         lanes_of = self._reading.lanes_of(self.log.name)
 
         def admit(head: Head) -> Admitted[StreamPosition]:

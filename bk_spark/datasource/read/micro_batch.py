@@ -13,6 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -25,6 +26,7 @@ from bk_spark.datasource.read.partitions import cut_large, plan
 from bk_spark.datasource.read.read_task import Reading, Sources
 from bk_spark.datasource.spark_schema import METADATA_COLUMNS, as_stored, to_arrow
 from bk_spark.errors import DataLossError, NoSuchLedgerError, SchemaMismatchError
+from bk_spark.log.spans.span_handle import opened
 from bk_spark.log.stored.origins import origins
 from bk_spark.log.stored.values import Content
 from bk_spark.log.stream.follow import PlacedStretch
@@ -71,36 +73,37 @@ class BatchPlanner:
         for placed in placed_stretches:
             self._check_columns(placed)
         stretches = [self._stretch(placed) for placed in placed_stretches]
-        stretches = cut_large(stretches, options.max_bytes_per_partition, self._log.describe)
-        planned = plan(stretches, options.max_bytes_per_partition, -(-options.min_partitions // logs))
-        places = {placed.ledger_id: (placed.version, placed.end_row) for placed in placed_stretches}
         sources = self._sources(placed_stretches)
+        # A span is cut evenly: its entries are row numbers, and lie in ledgers with other fragments.
+        stretches = cut_large(
+            stretches, options.max_bytes_per_partition, lambda ids: self._log.describe([*set(ids) - sources.spans.keys()])
+        )
+        planned = plan(stretches, options.max_bytes_per_partition, -(-options.min_partitions // logs))
+        places = {one: (placed.version, placed.end_row) for placed in placed_stretches for one in placed.ledger_ids}
+        found = ((portion, sources.only(portion)) for portion in planned)
         return [
-            MicroBatchPortion(
-                portion, {stretch.ledger_id: places[stretch.ledger_id] for stretch in portion}, sources.only(portion)
-            )
-            for portion in planned
+            MicroBatchPortion(portion, {one: places[one] for one in own.ledgers_of(portion)}, own) for portion, own in found
         ]
 
     def _sources(self, placed_stretches: Sequence[PlacedStretch]) -> Sources:
         log = self._log
         if not placed_stretches:
             return Sources(log.name, log.uid)
-        ids = {placed.ledger_id for placed in placed_stretches}
+        ids = {one for placed in placed_stretches for one in placed.ledger_ids}
         head = log.logs.names.head(log.name, log.uid)
         places = log.logs.reader.tier.released(log.name, log.uid, head.tier, ids)
+        spans = {placed.ledger_id: placed.span for placed in placed_stretches if placed.span is not None}
         if not self._reading.asks_origins:
-            return Sources(log.name, log.uid, places=places)
+            return Sources(log.name, log.uid, places=places, spans=spans)
         last = placed_stretches[-1].version  # the version that a stretch belongs to may list a ledger that an earlier one added
         found = log.planned(head, lambda head: origins(log.logs.reader, head, log.uid, ids, last))
-        return Sources(log.name, log.uid, found, places)
+        return Sources(log.name, log.uid, found, places, spans)
 
     def _stretch(self, placed: PlacedStretch) -> Stretch:
         nbytes = placed.nbytes
         if placed.end_row is None and placed.entries > FEW_ENTRIES:
-            sizes = StoredSizes(self._log.opener)
-            before = sizes.length_up_to(placed.ledger_id, placed.first_entry_id - 1)
-            nbytes = sizes.length_up_to(placed.ledger_id, placed.last_entry_id) - before
+            sizes = StoredSizes(partial(opened, self._log.opener))
+            nbytes = sizes.length_up_to(placed, placed.last_entry_id) - sizes.length_up_to(placed, placed.first_entry_id - 1)
         return Stretch(placed.ledger_id, placed.first_entry_id, placed.last_entry_id, nbytes)
 
     def _check_columns(self, placed: PlacedStretch) -> None:

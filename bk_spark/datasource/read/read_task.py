@@ -18,6 +18,8 @@ from bk_spark.datasource.spark_schema import ORIGIN_COLUMNS, as_stored, to_arrow
 from bk_spark.errors import ConfigError, SchemaMismatchError
 from bk_spark.log.rows.key_lanes import LaneChoice
 from bk_spark.log.rows.latest.view import LatestRows
+from bk_spark.log.spans.span_handle import SpanHandle
+from bk_spark.log.stored.by_key.spans import LedgerSpan
 from bk_spark.log.stored.origins import Origin
 from bk_spark.log.stored.tier_places import TieredPlace
 from bk_spark.log.stream.follow import LanesOf
@@ -38,12 +40,25 @@ class Sources:
     """Ledger id → where it came into the log. Empty where no column asks for it; without ledgers for which it is not known."""
     places: Mapping[int, TieredPlace] = field(default_factory=dict)
     """Of ledgers that may be gone from bookies."""
+    spans: Mapping[int, LedgerSpan] = field(default_factory=dict)
+    """Those that a stream reads, by the ledger id of their stretches."""
 
     def only(self, stretches: Iterable[Stretch]) -> Sources:
         """What is needed of it for these stretches."""
         ids = {stretch.ledger_id for stretch in stretches}
+        spans = {one: span for one, span in self.spans.items() if one in ids}
+        ids = self.ledgers_of(stretches)
         origins = {one: origin for one, origin in self.origins.items() if one in ids}
-        return Sources(self.log, self.uid, origins, {one: place for one, place in self.places.items() if one in ids})
+        places = {one: place for one, place in self.places.items() if one in ids}
+        return Sources(self.log, self.uid, origins, places, spans)
+
+    def ledgers_of(self, stretches: Iterable[Stretch]) -> set[int]:
+        """The ledgers in which these stretches lie."""
+        ids = set[int]()
+        for stretch in stretches:
+            span = self.spans.get(stretch.ledger_id)
+            ids |= {stretch.ledger_id} if span is None else {one.ledger_id for one in span.ledgers}
+        return ids
 
     def columns(self) -> Added:
         """The value of each of the columns for an entry."""
@@ -108,15 +123,23 @@ class Reading:
         added = sources.columns() if options.include_metadata and sources else {}
         asked = AskedRows(stored, self.where, added, self.checks_values)
         convert = entries_as(stored) if options.reads_entries else asked.of_entries()
+        spans = sources.spans if sources else {}
         for stretch in stretches:
-            ledger, place = opener(stretch.ledger_id), (stretch.first_entry_id, stretch.last_entry_id)
-            given = (
-                opener.entries(ledger, *place, convert)
-                if options.reads_entries
-                else opener.rows(ledger, *place, asked, convert)
-            )
+            place, span = (stretch.first_entry_id, stretch.last_entry_id), spans.get(stretch.ledger_id)
+            if span is not None:
+                given = SpanHandle(span, opener.on_bookies).rows(*place, self._of_span(asked, opener.name))
+            elif options.reads_entries:
+                given = opener.entries(opener(stretch.ledger_id), *place, convert)
+            else:
+                given = opener.rows(opener(stretch.ledger_id), *place, asked, convert)
             for rows in given:
                 yield as_declared(rows, schema, opener.name, stretch.ledger_id, conditions=not options.reads_entries)
+
+    def _of_span(self, asked: AskedRows, log: str) -> AskedRows:
+        if self.options.reads_entries:
+            remedy = "a part of what it stands before was compacted by key, and has no entries of its own: read rows"
+            raise ConfigError("option 'content' of a stream", "entries", f"log '{log}': {remedy}")
+        return asked
 
 
 def as_declared(rows: pa.RecordBatch, schema: pa.Schema, log: str, ledger_id: int, *, conditions: bool) -> pa.RecordBatch:

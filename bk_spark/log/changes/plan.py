@@ -27,9 +27,9 @@ from bk_spark.log.stored.values import (
 
 MAX_OPEN_LEDGERS = 2
 """A leader's ledger, and the one before it, whose last appends are not confirmed yet."""
-REMOVING = (CommitKind.REPLACE, CommitKind.COMPACT, CommitKind.TRUNCATE)
+REMOVING = (CommitKind.REPLACE, CommitKind.COMPACT, CommitKind.COMPACT_KEYS, CommitKind.TRUNCATE)
 """Kinds that remove some ledgers, so that the commit needs the listing. They keep the log's schema."""
-_REMOVE_NAMED = (CommitKind.REPLACE, CommitKind.COMPACT)
+_REMOVE_NAMED = (CommitKind.REPLACE, CommitKind.COMPACT, CommitKind.COMPACT_KEYS)
 _MAX_SCHEMAS = 10_000
 """They stand in one directory."""
 _MAX_APPLICATION_ID = 1000
@@ -52,7 +52,7 @@ class CommitRequest:
     lanes: Lanes = PLAIN
     """APPEND and OVERWRITE only: the lanes in which ``ledgers`` lie."""
     remove: tuple[int, ...] = ()
-    """REPLACE and COMPACT only: the ledgers to remove, one stretch of the log in its order."""
+    """REPLACE, COMPACT and COMPACT_KEYS only: the ledgers to remove, one stretch of the log in its order."""
     application: tuple[str, int] | None = None
     """An id and a version. The commit is dropped as a duplicate unless the version is above the log's last one for the id."""
     opened: int | None = None
@@ -204,19 +204,46 @@ def plan_removal(head: Head, request: CommitRequest, found: Findings) -> Totals:
     listed = found.listed + with_entries(found.closed)
     still_open = [one.ledger_id for one in head.writer.open_ledgers[len(found.closed) :]]
     if request.before is not None:
-        return Totals.of(_before(head, request.before, listed, still_open))
+        return _whole_spans(head, _before(head, request.before, listed, still_open), listed)
     for one in still_open:
         if one in request.remove:
             raise _is_open(head, one)
     start = position_of(head.name, listed, request.remove)
     _check_tier(head, listed[start:])
     gone = listed[start : start + len(request.remove)]
-    removed, added = Totals.of(gone), Totals.of(request.ledgers)
-    if request.kind is CommitKind.COMPACT and removed.rows != added.rows:
+    removed, added = _whole_spans(head, gone, listed[start:]), Totals.of(request.ledgers)
+    if request.kind is CommitKind.COMPACT_KEYS:
+        _check_span(head, request, removed, is_first=start == 0)
+        return removed
+    if request.kind is CommitKind.COMPACT and removed != replace(added, ledgers=removed.ledgers, length=removed.length):
         what = f"the number of rows that a compaction of log '{head.name}' puts in the place of {removed.rows}"
         raise ConfigError(what, added.rows, "a compaction keeps the rows: other content is a replacement")
     _check_lanes(head.name, request, gone)
     return removed
+
+
+def _whole_spans(head: Head, gone: Sequence[CommittedLedger], listed: Sequence[CommittedLedger]) -> Totals:
+    """How much ``gone``, the beginning of ``listed``, is. Raises MetadataConflictError if it has a span in part."""
+    behind = listed[len(gone)] if len(gone) < len(listed) else None
+    cut = next((one for one in (gone[0] if gone else None, behind) if one is not None and one.span == 0), None)
+    if cut is not None:
+        problem = f"ledger {cut.ledger_id} is one of a span of ledgers, which a compaction by key made: they go together"
+        raise MetadataConflictError(f"log '{head.name}'", problem)
+    return Totals.of(gone)
+
+
+def _check_span(head: Head, request: CommitRequest, removed: Totals, *, is_first: bool) -> None:
+    """Raises ConfigError unless a compaction by key puts one span in the place of the log's first ledgers."""
+    what = f"the ledgers that a compaction by key puts in the place of others in log '{head.name}'"
+    if head.lanes == PLAIN or head.tier is not None:
+        remedy = "it has no keys" if head.lanes == PLAIN else "it has a tier, whose table keeps every row"
+        raise ConfigError("the log to compact by key", head.name, f"{remedy}: leave it as it is")
+    added = Totals.of(request.ledgers)
+    if not is_first or [one.span for one in request.ledgers] != [removed.span, *[0] * (len(request.ledgers) - 1)]:
+        ids = [one.ledger_id for one in request.ledgers]
+        raise ConfigError(what, ids[:10], f"they must be one span of {removed.span} row numbers, before all other ledgers")
+    if added.rows > removed.rows:
+        raise ConfigError(what, added.rows, f"they hold more rows than the {removed.rows} that were there")
 
 
 def _check_tier(head: Head, rest: Sequence[CommittedLedger]) -> None:
@@ -293,11 +320,11 @@ def end_row_after(head: Head, request: CommitRequest, closed_rows: int, total: T
     """The row number behind the last row of the new version, whose closed ledgers are ``total``.
 
     After a replacement a stream reads the whole new content, so all listed rows get new numbers. At every version,
-    end_row - total.rows is the row number of the first listed row.
+    end_row - total.span is the row number of the first listed row.
     """
     if request.kind is CommitKind.REPLACE:
-        return head.end_row + total.rows
-    if request.kind in (CommitKind.COMPACT, CommitKind.TRUNCATE):
+        return head.end_row + total.span
+    if request.kind in (CommitKind.COMPACT, CommitKind.COMPACT_KEYS, CommitKind.TRUNCATE):
         return head.end_row + closed_rows
     return head.end_row + closed_rows + Totals.of(request.ledgers).rows
 

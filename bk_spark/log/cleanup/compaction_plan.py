@@ -2,7 +2,7 @@
 
 A ledger below half of the target is *small*. Small neighbours are merged, in log order, until the next one would exceed the
 target; a group of one is left alone. A ledger of at least half of the target stays as it is, so a byte is rewritten a bounded
-number of times, however often compaction runs. Only ledgers of one lane are merged.
+number of times, however often compaction runs. Only ledgers of one lane are merged, and none of a span.
 
 A commit replaces one stretch of a log. Groups that touch each other form one stretch, and each stretch is committed by
 itself. If somebody truncates or replaces a ledger meanwhile, only the stretch with that ledger fails.
@@ -25,6 +25,19 @@ TARGET_BYTES = 128 * MIB
 
 MAX_GROUP_LEDGERS = 2000
 """One task opens them one after the other, at about two milliseconds each. Ten thousand ledgers still give five tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class CompactionReport:
+    """What one compaction did."""
+
+    log: str
+    version: int
+    """The newest version after it."""
+    commits: int
+    """0 where there was nothing to do."""
+    removed: Totals
+    added: Totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +98,8 @@ def _end_of_group(listed: Sequence[CommittedLedger], start: int, target_bytes: i
     size, stop = 0, start
     while stop < len(listed) and stop - start < MAX_GROUP_LEDGERS:
         length = listed[stop].length
-        if 2 * length >= target_bytes or size + length > target_bytes or listed[stop].lane != listed[start].lane:
+        is_other = listed[stop].lane != listed[start].lane or listed[stop].span is not None
+        if 2 * length >= target_bytes or size + length > target_bytes or is_other:
             break
         size, stop = size + length, stop + 1
     return stop

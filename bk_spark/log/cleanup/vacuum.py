@@ -22,11 +22,12 @@ from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError
 from bk_spark.log.cleanup.records import LogRecords
 from bk_spark.log.cleanup.store_clock import StoreTimes
 from bk_spark.log.log_store import LogStore
+from bk_spark.log.stored.by_key.spans import units
 from bk_spark.log.stored.checkpoint import CheckpointGoneError
 from bk_spark.log.stored.listing import Listing, ListingFold
 from bk_spark.log.stored.tier_records import TierStep
 from bk_spark.log.stored.tree import READS_AT_ONCE, chunks
-from bk_spark.log.stored.values import CommittedLedger, Head
+from bk_spark.log.stored.values import CommittedLedger, Head, Totals
 from bk_spark.metadata.store import StoreError
 from bk_spark.progress import Progress, no_progress
 
@@ -46,17 +47,19 @@ def expired_ledgers(
 
     A ledger expires if all its rows are below row number ``expired_rows`` (``first_row`` is the number of the first listed
     row), or if at least ``retention_bytes`` of payload stay without it. None switches either rule off. Rows are numbered in
-    the order in which they were committed, so a ledger is as old as its last row, also after a compaction rewrote it. The
-    newest CLOSED ledger always stays, and so do open ones: retention never empties a log.
+    the order in which they were committed, so a ledger is as old as its last row, also after a compaction rewrote it. Those of
+    a span go together. The newest CLOSED ledger always stays, and so do open ones: retention never empties a log.
     """
-    row, left = first_row, sum(ledger.length for ledger in closed)
-    for count, ledger in enumerate(closed[:-1]):
-        row, left = row + ledger.rows, left - ledger.length
+    row, left, count = first_row, sum(ledger.length for ledger in closed), 0
+    for unit in units(closed):
+        total = Totals.of(unit)
+        row, left = row + total.span, left - total.length
         is_old = expired_rows is not None and row <= expired_rows
         is_excess = retention_bytes is not None and left >= retention_bytes
-        if not is_old and not is_excess:
-            return count
-    return max(len(closed) - 1, 0)
+        if count + len(unit) == len(closed) or not (is_old or is_excess):
+            break
+        count += len(unit)
+    return count
 
 
 @dataclass(frozen=True, slots=True)

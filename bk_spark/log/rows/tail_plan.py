@@ -17,12 +17,13 @@ from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.errors import ConfigError, LogReplacedError, SchemaMismatchError
 from bk_spark.log.log_store import LogStore
 from bk_spark.log.rows.read_rows import BoundQuery, RowQuery
+from bk_spark.log.spans.span_handle import Readable, SpanHandle, opened
 from bk_spark.log.stored.values import Head, LogVersion
 from bk_spark.log.stream.follow import LedgerEnd, LogFollower, PlacedStretch
 from bk_spark.log.stream.order import FAIL, READ, SKIP, Describe
 from bk_spark.log.stream.plan_again import planned
 from bk_spark.log.stream.positions import StreamPosition, parse_position
-from bk_spark.log.tier.opener import LogLedgerOpener, ReadableLedger
+from bk_spark.log.tier.opener import LogLedgerOpener
 from bk_spark.rows.arrow_types import arrow_schema
 from bk_spark.rows.gathering import as_one
 from bk_spark.rows.reading import Converter
@@ -145,9 +146,9 @@ class TailPlan:
             raise LogReplacedError(log.name, newest.replaced_by)
         return Look([], start)
 
-    def handle(self, stretch: PlacedStretch) -> ReadableLedger:
-        """The ledger that a stretch lies in, opened."""
-        return self._handles.get(stretch.ledger_id) or self._log.opener(stretch.ledger_id)
+    def handle(self, stretch: PlacedStretch) -> Readable:
+        """What a stretch lies in, opened."""
+        return self._handles.get(stretch.ledger_id) or opened(self._log.opener, stretch)
 
     def rows_of(self, stretch: PlacedStretch, payloads: Iterable[pa.RecordBatch]) -> Iterator[Tailed]:
         """The rows of payloads of a stretch, in their order."""
@@ -158,14 +159,18 @@ class TailPlan:
             position = StreamPosition(stretch.version, stretch.index, stretch.ledger_id, next_entry_id)
             yield Tailed(as_one(rows) if rows else None, position)
 
-    def rows_of_tiered(self, stretch: PlacedStretch) -> Iterator[Tailed]:
-        """The rows of a stretch from the tail's position on, once its ledger has left bookies. Raises NoSuchLedgerError."""
+    def rows_without_payloads(self, stretch: PlacedStretch) -> Iterator[Tailed]:
+        """The rows of a stretch of a span, or of a ledger that has left bookies, from the tail's position on.
+
+        Raises NoSuchLedgerError.
+        """
         place = self.position
         is_inside = (place.version, place.index) == (stretch.version, stretch.index)
         first = max(stretch.first_entry_id, place.entry_id) if is_inside else stretch.first_entry_id
         self._converter_for(stretch)  # raises where the tail's columns do not hold its rows
         assert self._bound is not None, "the converter binds the query"
-        ledger = self._log.opener.tiered(stretch.ledger_id)
+        opener = self._log.opener
+        ledger = opener.tiered(stretch.ledger_id) if stretch.span is None else SpanHandle(stretch.span, opener.on_bookies)
         for rows, behind in ledger.rows_of_entries(first, stretch.last_entry_id, self._bound.rows):
             yield Tailed(rows, StreamPosition(stretch.version, stretch.index, stretch.ledger_id, behind))
 

@@ -16,10 +16,10 @@ from bk_spark.calls.resumed_iterator import ResumedIterator
 from bk_spark.errors import BookKeeperError, NoSuchLedgerError
 from bk_spark.log.rows.tail_pace import TailPace
 from bk_spark.log.rows.tail_plan import Tailed, TailPlan
+from bk_spark.log.spans.span_handle import ROWS_ALONE
 from bk_spark.log.stream.follow import PlacedStretch
 from bk_spark.log.stream.positions import StreamPosition
 from bk_spark.log.stream.waits import RETRY_S
-from bk_spark.log.tier.tiered_handle import TieredHandle
 from bk_spark.rows.parts import whole_payloads
 
 
@@ -99,14 +99,14 @@ class RowTail:
     def _rows_of(self, stretch: PlacedStretch) -> Iterator[Tailed]:
         ledger = self._plan.handle(stretch)
         try:
-            if not isinstance(ledger, TieredHandle):
+            if not isinstance(ledger, ROWS_ALONE):
                 place = (stretch.first_entry_id, stretch.last_entry_id)
                 payloads = whole_payloads(ledger.read_unconfirmed, stretch.ledger_id, *place)
                 yield from self._plan.rows_of(stretch, payloads)
                 return
         except NoSuchLedgerError:  # it left bookies meanwhile
             pass
-        yield from self._plan.rows_of_tiered(stretch)
+        yield from self._plan.rows_without_payloads(stretch)
 
     def _wait(self, wait_s: float) -> None:
         ledger = self._plan.open_ledger

@@ -12,6 +12,7 @@ import json
 from typing import Any
 
 from bk_spark.errors import ConfigError, SchemaMismatchError, State
+from bk_spark.log.stored.by_key.settings import PLACE
 from bk_spark.log.stored.json_values import decode, encode, text
 from bk_spark.log.stored.merging import (
     ApartTypes,
@@ -55,6 +56,9 @@ def parse_schema(log: str, schema_json: str) -> Schema:
     except (ValueError, TypeError, KeyError, RecursionError):
         raise ConfigError(what, schema_json[:200], "it must be the JSON of a Spark StructType (schema.json())") from None
     clash = clashing(names)
+    if PLACE in [one.lower() for one in names]:
+        state = State(f"one with the column {PLACE!r}")
+        raise ConfigError(what, state, "logs that are compacted by key have it for their own: rename it")
     if clash:
         state = State(f"one with the columns {clash[0]!r} and {clash[1]!r}")
         raise ConfigError(what, state, "Spark cannot tell such names apart: rename one")

@@ -7,14 +7,17 @@ Layout: docs/formats.md, "Logs in the metadata store".
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields
 from enum import Enum
 from typing import Any, Self, TypeAlias
 
 from bk_spark.errors import ConfigError
+from bk_spark.log.stored.by_key.settings import KeyCompaction
 from bk_spark.log.stored.json_values import (
     FORMAT,
+    FORMAT_OF_KEYS,
     FORMAT_OF_LANES,
     FORMAT_OF_TIERS,
     MAX_INTEGER,
@@ -36,6 +39,8 @@ LEDGERS_PER_PAGE = 5000
 """A ledger takes at most 82 bytes of a page and a removed id 20, so a full page stays below 512 KiB."""
 LEDGERS_PER_PAGE_OF_LANES = 4900
 """With a lane a ledger takes 86 bytes."""
+LEDGERS_PER_PAGE_OF_SPANS = 4700
+"""In a span it takes 88 bytes, and the first one 20 more."""
 MAX_PAGES = 100_000
 """Pages of one commit or checkpoint: 500 million ledgers. A value that claims more is damaged."""
 LOG_TAG = "bk_spark.log"
@@ -65,6 +70,8 @@ class CommitKind(Enum):
     """Puts ledgers with other content in the place of the named ones."""
     COMPACT = "compact"
     """Puts ledgers with the same rows in the place of the named ones: streams step over it."""
+    COMPACT_KEYS = "compact-keys"
+    """Puts one span, with the newest row of each key, in the place of the named ledgers: streams step over it."""
     TRUNCATE = "truncate"
     """Removes the first ledgers."""
 
@@ -79,6 +86,9 @@ class CommittedLedger:
     rows: int
     lane: int = 0
     """Its rows are of this lane alone; 0 in a log without keys."""
+    span: int | None = None
+    """None: its rows have as many numbers. Otherwise it is in a *span* of ledgers, which a compaction by key made: the first
+    one says how many row numbers the whole span covers, each further one 0."""
 
     def __post_init__(self) -> None:
         if self.lane and (type(self.lane) is not int or not 0 < self.lane < MAX_LANES):
@@ -89,6 +99,8 @@ class CommittedLedger:
             value = getattr(self, name)
             if type(value) is not int or not least <= value <= MAX_INTEGER:  # the text is made for errors only: pages are large
                 check_integer(f"{name} of ledger {self.ledger_id!r}", value, least)
+        if self.span is not None:
+            check_integer(f"span of ledger {self.ledger_id!r}", self.span, 0)
 
     @property
     def is_empty(self) -> bool:
@@ -147,16 +159,26 @@ class Totals:
     ledgers: int = 0
     rows: int = 0
     length: int = 0
+    gaps: int = 0
+    """Row numbers among those of the rows that no row has any more: a compaction by key left it out."""
+
+    @property
+    def span(self) -> int:
+        """How many row numbers there are from the first one to the last one."""
+        return self.rows + self.gaps
 
     @staticmethod
     def of(ledgers: Sequence[CommittedLedger]) -> Totals:
-        return Totals(len(ledgers), sum(one.rows for one in ledgers), sum(one.length for one in ledgers))
+        """Of ledgers with each of their spans as a whole."""
+        rows = sum(one.rows for one in ledgers)
+        gaps = sum(one.span - one.rows for one in ledgers if one.span is not None)
+        return Totals(len(ledgers), rows, sum(one.length for one in ledgers), gaps)
 
     def __add__(self, other: Totals) -> Totals:
-        return Totals(self.ledgers + other.ledgers, self.rows + other.rows, self.length + other.length)
+        return Totals(*map(operator.add, astuple(self), astuple(other)))
 
     def __sub__(self, other: Totals) -> Totals:
-        return Totals(self.ledgers - other.ledgers, self.rows - other.rows, self.length - other.length)
+        return Totals(*map(operator.sub, astuple(self), astuple(other)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,15 +268,19 @@ class Head(StoredRecord):
     """How far the log's rows are in its tier; None without one."""
     transaction_version: int = 0
     """The last version that a transaction made, 0 for none: up to there a reader of several logs has something to compare."""
+    compaction: KeyCompaction | None = None
+    """How the log is compacted by key; None for a log that keeps every row."""
 
     @property
     def _format(self) -> int:
+        if self.compaction is not None or self.total.gaps:
+            return FORMAT_OF_KEYS
         return FORMAT_OF_TIERS if self.tier is not None else _format_of(self.lanes)
 
     @property
     def first_row(self) -> int:
         """The row number of the first listed row. Rows below it were truncated, or are other content."""
-        return self.end_row - self.total.rows
+        return self.end_row - self.total.span
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,7 +326,13 @@ class LogVersion(StoredRecord):
 
     @property
     def _format(self) -> int:
-        return _format_of(self.lanes)
+        is_of_keys = self.kind is CommitKind.COMPACT_KEYS or self.total.gaps or self.removed.gaps
+        return FORMAT_OF_KEYS if is_of_keys else _format_of(self.lanes)
+
+    @property
+    def first_row(self) -> int:
+        """The row number of the first row that it lists."""
+        return self.end_row - self.total.span
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,6 +344,8 @@ class Page(StoredRecord):
 
     @property
     def _format(self) -> int:
+        if any(one.span is not None for one in self.ledgers):
+            return FORMAT_OF_KEYS
         return FORMAT_OF_LANES if any(one.lane for one in self.ledgers) else FORMAT
 
 
@@ -365,6 +399,8 @@ def _format_of(lanes: Lanes) -> int:
 
 
 def _ledgers_per_page(ledgers: Sequence[CommittedLedger]) -> int:
+    if any(one.span is not None for one in ledgers):
+        return LEDGERS_PER_PAGE_OF_SPANS
     return LEDGERS_PER_PAGE_OF_LANES if any(one.lane for one in ledgers) else LEDGERS_PER_PAGE
 
 
@@ -385,7 +421,14 @@ def _write_open(ledgers: Iterable[OpenLedger]) -> list[list[int]]:
 
 def _write_ledger(one: CommittedLedger) -> list[int]:
     numbers = [one.ledger_id, one.last_entry_id, one.length, one.rows]
+    if one.span is not None:
+        return [*numbers, one.lane, one.span]
     return [*numbers, one.lane] if one.lane else numbers
+
+
+def _write_total(total: Totals) -> list[int]:
+    numbers = [total.ledgers, total.rows, total.length]
+    return [*numbers, total.gaps] if total.gaps else numbers
 
 
 def _read_application(value: Any) -> tuple[str, int] | None:
@@ -413,7 +456,7 @@ _CODECS: dict[str, tuple[_Codec, _Codec]] = {
     "CommitKind": (lambda kind: kind.value, CommitKind),
     "Content": (lambda content: content.value, Content),
     "Content | None": (lambda content: content and content.value, _optional(Content)),
-    "Totals": (lambda total: [total.ledgers, total.rows, total.length], lambda value: Totals(*integers(value))),
+    "Totals": (_write_total, lambda value: Totals(*integers(value))),
     "tuple[CommittedLedger, ...]": (
         lambda ledgers: [_write_ledger(one) for one in ledgers],
         lambda value: tuple(CommittedLedger(*integers(one)) for one in items(value)),
@@ -426,6 +469,7 @@ _CODECS: dict[str, tuple[_Codec, _Codec]] = {
     "TransactionRecord": (lambda made: made.stored(), TransactionRecord.read),
     "TransactionRecord | None": (lambda made: made and made.stored(), _optional(TransactionRecord.read)),
     "TierMark | None": (lambda mark: mark and mark.stored(), _optional(TierMark.read)),
+    "KeyCompaction | None": (lambda setting: setting and asdict(setting), _optional(lambda value: KeyCompaction(**value))),
     "Retention": (asdict, lambda value: Retention(**value)),
     "Lanes": (asdict, _read_lanes),
 }
@@ -436,7 +480,13 @@ _KEYS = {"application_id": "id", "job_id": "job", "log_uid": "log", "open_ledger
 
 _NOT_STORED = "duplicate_of"
 
-_LEFT_OUT: dict[str, object] = {"lanes": PLAIN, "tier": None, "transaction": None, "transaction_version": 0}
+_LEFT_OUT: dict[str, object] = {
+    "lanes": PLAIN,
+    "tier": None,
+    "transaction": None,
+    "transaction_version": 0,
+    "compaction": None,
+}
 """Fields that are not written where they are a plain log's, so that the records of plain logs stay what they were."""
 
 

@@ -10,14 +10,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import ConfigError, DataLossError, LogReplacedError
+from bk_spark.log.stored.by_key.spans import LedgerSpan
 from bk_spark.log.stored.snapshot import LogReader
-from bk_spark.log.stored.values import CommitKind, CommittedLedger, Content, Head, LogVersion, OpenLedger
+from bk_spark.log.stored.values import CommitKind, CommittedLedger, Content, Head, LogVersion, OpenLedger, Totals
 from bk_spark.log.stream.order import FAIL, READ, Describe, Given, StreamOrder
 from bk_spark.log.stream.positions import StreamPosition, behind
 from bk_spark.log.stream.resume import is_readable, resumed
@@ -50,7 +51,7 @@ class PlacedStretch:
     first_entry_id: int
     last_entry_id: int
     rows: int
-    """Exact for a whole ledger and for entries; otherwise estimated as if rows were spread evenly over entries."""
+    """Exact for a whole ledger or span, and for entries; otherwise estimated as if rows were spread evenly over entries."""
     nbytes: int
     """Payload bytes, estimated in the same way; 0 if the ledger is open."""
     end_row: int | None
@@ -58,6 +59,8 @@ class PlacedStretch:
     content: Content
     schema_id: int | None
     is_whole: bool
+    span: LedgerSpan | None = None
+    """Set for a span: its ledgers in the lanes to read. Entries are then row numbers, the first one of the span is 0."""
 
     @property
     def position_after(self) -> StreamPosition:
@@ -67,6 +70,11 @@ class PlacedStretch:
     @property
     def entries(self) -> int:
         return self.last_entry_id - self.first_entry_id + 1
+
+    @property
+    def ledger_ids(self) -> list[int]:
+        """The ledgers that are read."""
+        return [self.ledger_id] if self.span is None else [one.ledger_id for one in self.span.ledgers]
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +193,7 @@ class LogFollower:
         except LogReplacedError:
             return behind(version)  # nobody gets there
         lanes = lanes_of(given[0].version) if given else None
-        return _behind_closed([one for one in given if lanes is None or (one.ledger and one.ledger.lane in lanes)], set())
+        return _behind_closed([one for one in given if lanes is None or _is_in(one, lanes)], set())
 
     def row_number(self, position: StreamPosition, head: Head) -> int:
         """How many rows come before a position. Inside a ledger of rows, estimated as if rows were spread evenly over entries.
@@ -196,7 +204,7 @@ class LogFollower:
             return self._order.record(position.version).end_row if position.version else 0
         found = next(self._order.walk(position, position.version))
         given = self._order.recorded(found, head.version) or found
-        if given.ledger is None or given.version.content is Content.ENTRIES:
+        if given.ledger is None or given.counts_rows:
             return given.row + position.entry_id
         return given.row + _share(given.ledger.rows, position.entry_id, given.ledger)
 
@@ -355,8 +363,17 @@ def _in_lanes(found: Iterable[tuple[Given, PlacedStretch]], lanes_of: LanesOf) -
     for given, stretch in found:
         if given.version is not version:
             version, lanes = given.version, lanes_of(given.version)
-        if lanes is None or (given.ledger.lane if given.ledger else 0) in lanes:
+        if lanes is None:
             yield given, stretch
+        elif _is_in(given, lanes):
+            in_lanes = given.span and replace(given, span=given.span.in_lanes(lanes))
+            yield given, _stretch(in_lanes, stretch.first_entry_id, stretch.last_entry_id) if in_lanes else stretch
+
+
+def _is_in(given: Given, lanes: Collection[int]) -> bool:
+    if given.span is not None:
+        return bool(given.span.in_lanes(lanes).ledgers)
+    return (given.ledger.lane if given.ledger else 0) in lanes
 
 
 def _behind_closed(ledgers: Sequence[Given], open_ids: set[int]) -> StreamPosition | None:
@@ -370,10 +387,11 @@ def _behind_closed(ledgers: Sequence[Given], open_ids: set[int]) -> StreamPositi
 def _stretch(given: Given, first: int, last: int) -> PlacedStretch:
     record, ledger, entries = given.version, given.ledger, last - first + 1
     is_whole = ledger is not None and first == 0 and last == ledger.last_entry_id
-    rows = entries if ledger is None or record.content is Content.ENTRIES else _share(ledger.rows, entries, ledger)
-    nbytes = _share(ledger.length, entries, ledger) if ledger else 0
+    total = Totals.of(given.span.ledgers if given.span else [ledger] if ledger else [])
+    rows = entries if ledger is None or record.content is Content.ENTRIES else _share(total.rows, entries, ledger)
+    nbytes = _share(total.length, entries, ledger) if ledger else 0
     place = (record.version, given.index, given.ledger_id, first, last)
-    return PlacedStretch(*place, rows, nbytes, given.end_row, record.content, record.schema_id, is_whole)
+    return PlacedStretch(*place, rows, nbytes, given.end_row, record.content, record.schema_id, is_whole, given.span)
 
 
 def _share(amount: int, entries: int, ledger: CommittedLedger) -> int:

@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bk_spark.errors import ConfigError, LogReplacedError
+from bk_spark.log.stored.by_key.spans import LedgerSpan, units
 from bk_spark.log.stored.listing import Listing
 from bk_spark.log.stored.snapshot import LogReader
-from bk_spark.log.stored.values import CommitKind, CommittedLedger, LogVersion, OpenLedger, Page
+from bk_spark.log.stored.values import CommitKind, CommittedLedger, Content, LogVersion, OpenLedger, Page
 from bk_spark.log.stream.positions import StreamPosition
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 
@@ -44,6 +45,13 @@ class Given:
     """None if its end is not known: it is open, or was deleted since."""
     row: int
     """The row number of its first row. If a walk starts with a ledger opened behind another open one: only a lower bound."""
+    span: LedgerSpan | None = None
+    """Set for a span, which is one ledger here, with an entry for each row number: ``LedgerSpan.as_one``."""
+
+    @property
+    def counts_rows(self) -> bool:
+        """Whether an entry is a row number."""
+        return self.version.content is Content.ENTRIES or self.span is not None
 
     @property
     def end_row(self) -> int | None:
@@ -96,6 +104,21 @@ class StreamOrder:
 
     def listing(self, version: int) -> Listing:
         return self.reader.listing(self.name, self.uid, version)
+
+    def found_before(self, position: StreamPosition, oldest_record: int) -> Given | None:
+        """The ledger of a position that its version found in the log, also if its listing is too old to be read.
+
+        None where the records that it was made of may be deleted. Raises as ``LogReader.versions``.
+        """
+        listing = self.reader.recorded_listing(self.name, self.uid, position.version, oldest_record)
+        if listing is None:
+            return None
+        opened = next((one.version for one in listing.open if one.ledger_id == position.ledger_id), None)
+        if opened is not None:
+            return Given(self.record(opened), 0, position.ledger_id, None, 0) if opened >= oldest_record else None
+        record = self.record(position.version)
+        closed = _numbered([_given(record, unit) for unit in units(listing.closed)], 0, record.first_row)
+        return next((one for one in closed if one.ledger_id == position.ledger_id), None)
 
     def listed(self, record: LogVersion) -> list[Given]:
         """All that a version lists, with the indexes that positions in it have."""
@@ -155,9 +178,9 @@ class StreamOrder:
         kept = self._kept
         if kept is None or kept.version != record.version:
             listing = self.listing(record.version)
-            found_before = _found_before(record, len(listing.closed) + len(listing.open))
-            closed = [Given(record, 0, ledger.ledger_id, ledger, 0) for ledger in listing.closed]
-            numbered = _numbered(closed, found_before, record.end_row - record.total.rows)
+            closed = [_given(record, unit) for unit in units(listing.closed)]
+            found_before = _found_before(record, len(closed) + len(listing.open))
+            numbered = _numbered(closed, found_before, record.first_row)
             self._kept = kept = _Listed(record.version, numbered, listing.open, found_before)
         return kept
 
@@ -226,6 +249,13 @@ class StreamOrder:
             tiered = self.reader.tier.find(self.name, self.uid, gone)
             ends |= {ledger_id: place.ledger.listed for ledger_id, place in tiered.items()}
         return [one if one.ledger else replace(one, ledger=ends.get(one.ledger_id)) for one in found]
+
+
+def _given(record: LogVersion, unit: Sequence[CommittedLedger]) -> Given:
+    if unit[0].span is None:
+        return Given(record, 0, unit[0].ledger_id, unit[0], 0)
+    span = LedgerSpan.of(unit)
+    return Given(record, 0, unit[0].ledger_id, span.as_one, 0, span)
 
 
 def _found_before(record: LogVersion, listed: int) -> int:

@@ -2,8 +2,9 @@
 
 Below a log's oldest readable version, ledgers that were replaced since may be deleted. Such a position is carried over to
 the listing of the oldest readable version. Its ledger may still be listed there. If not, its row may, since a compaction
-keeps every row and its number. No position points inside an entry: if a compaction moved entry boundaries, it may be lost.
-A position in a listing, where a stream began in the middle of a log, needs the records of that listing. They stay for long.
+keeps the number of every row. One by key leaves rows out: then the next row that is left comes next. No position points
+inside an entry: if a compaction moved entry boundaries, it may be lost. A position in a listing, where a stream began in the
+middle of a log, needs the records of that listing. They stay for long.
 
 Ref: docs/rules.md, log rule 6.
 """
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import DataLossError, LogReplacedError
-from bk_spark.log.stored.values import CommitKind, Content, Head, LogVersion
+from bk_spark.log.stored.values import CommitKind, Head, LogVersion
 from bk_spark.log.stream.order import FAIL, READ, SKIP, Given, StreamOrder
 from bk_spark.log.stream.positions import StreamPosition, behind
 
@@ -75,7 +76,7 @@ class _Resume:
             raise self._loss(old, "what it was to read next is deleted")
         if not is_same_content:
             row = self._row_in_new_content(old, row)
-        first_row = record.end_row - record.total.rows
+        first_row = record.first_row
         if row < first_row and not self.skips:
             raise self._loss(old, f"row {row} was truncated")
         return self._at_row(old, listed, max(row, first_row))
@@ -83,7 +84,7 @@ class _Resume:
     def _row_in_new_content(self, old: StreamPosition, row: int) -> int:
         """Where a stream continues whose content was replaced since. What it had not read of the old content is deleted."""
         for replacing in self._replacements(old.version):
-            first_row = replacing.end_row - replacing.total.rows
+            first_row = replacing.first_row
             if row < first_row and not self.skips:
                 raise self._loss(old, f"row {row} was replaced by version {replacing.version}")
             row = first_row if self.order.overwrites == READ else max(row, replacing.end_row)
@@ -92,7 +93,7 @@ class _Resume:
     def _row_where_it_is_listed(self, old: StreamPosition) -> int | None:
         """The first row of the replacement, if that lists the position's ledger: the stream reads all of it again there."""
         replacing = self._replacements(old.version)[0]
-        return replacing.end_row - replacing.total.rows if self._is_listed_by(old, replacing.version) else None
+        return replacing.first_row if self._is_listed_by(old, replacing.version) else None
 
     def _is_listed_by(self, old: StreamPosition, replacing: int) -> bool:
         """Whether version ``replacing`` lists the position's ledger because the ledger was still open then.
@@ -123,7 +124,7 @@ class _Resume:
             if given.row == row and (given.ledger is None or given.ledger.last_entry_id != NO_ENTRY):
                 return given.at(0)
             if given.end_row is not None and given.row < row < given.end_row:
-                if given.version.content is Content.ENTRIES:
+                if given.counts_rows:
                     return given.at(row - given.row)
                 if self.skips and given.ledger is not None:
                     return given.at(given.ledger.last_entry_id + 1)
@@ -138,29 +139,14 @@ class _Resume:
             return self.order.record(old.version).end_row if old.version else 0
         if self.order.record(old.version).kind is CommitKind.REPLACE:
             return None  # only its listing, which is too old, says which ledger stands where
-        given = self._found_before(old) if old.index < 0 else next(self.order.walk(old, old.version))
+        is_found = old.index < 0
+        given = self.order.found_before(old, self.head.oldest_record) if is_found else next(self.order.walk(old, old.version))
         given = None if given is None else self.order.recorded(given, self.head.version)
         if given is None or given.ledger is None:
             return None
-        if given.version.content is Content.ENTRIES or old.entry_id == 0:
+        if given.counts_rows or old.entry_id == 0:
             return given.row + old.entry_id
         return given.end_row if self.skips or old.entry_id == given.ledger.last_entry_id + 1 else None
-
-    def _found_before(self, old: StreamPosition) -> Given | None:
-        """A ledger that the position's version found in the log."""
-        order, record = self.order, self.order.record(old.version)
-        listing = order.reader.recorded_listing(order.name, order.uid, old.version, self.head.oldest_record)
-        if listing is None:
-            return None
-        opened = next((one.version for one in listing.open if one.ledger_id == old.ledger_id), None)
-        if opened is not None:
-            return Given(order.record(opened), 0, old.ledger_id, None, 0) if opened >= self.head.oldest_record else None
-        row = record.end_row - record.total.rows
-        for ledger in listing.closed:
-            if ledger.ledger_id == old.ledger_id:
-                return Given(record, old.index, ledger.ledger_id, ledger, row)
-            row += ledger.rows
-        return None
 
     def _loss(self, old: StreamPosition, problem: str) -> DataLossError:
         where = f"the stream stands at version {old.version}, the oldest that can be read is {self.head.oldest_version}"

@@ -77,7 +77,9 @@ def test_damaged_lanes_are_reported(lanes: bytes) -> None:
         Head.decode("the head", Head("orders").encode().replace(b"{", b'{"lanes":' + lanes + b",", 1))
 
 
-@pytest.mark.parametrize("numbers", [b"[1,2,3,4,256]", b"[1,2,3,4,-1]", b"[1,2,3,4,5,6]", b"[1,2,3,4,1.0]"])
+@pytest.mark.parametrize(
+    "numbers", [b"[1,2,3,4,256]", b"[1,2,3,4,-1]", b"[1,2,3,4,5,6,7]", b"[1,2,3,4,5,-1]", b"[1,2,3,4,1.0]"]
+)
 def test_a_ledger_of_an_impossible_lane_is_damage(numbers: bytes) -> None:
     with pytest.raises(CorruptionError, match="the page is damaged"):
         Page.decode("the page", b'{"format":3,"ledgers":[' + numbers + b'],"removed":[]}')
