@@ -24,7 +24,7 @@ from bk_spark.commands.output import ProgressBar, print_record, readable, say
 from bk_spark.commands.program.parser import UsageError
 from bk_spark.datasource.passwords import as_option
 from bk_spark.log.cleanup.compaction_plan import TARGET_BYTES, CompactionReport
-from bk_spark.log.log_handle import Log, key_compactor
+from bk_spark.log.log_handle import Log, change_compaction, key_compactor
 from bk_spark.log.stored.by_key.settings import KeyCompaction
 
 KEY, NONE = "key", "none"
@@ -57,8 +57,8 @@ def add(group: Commands) -> None:
     compact.add_argument("name", type=log_name, metavar="NAME", help="the log")
     text = "where Spark runs the job (local[*]; with --by-key none: this process does it, unless this is given)"
     compact.add_argument("--master", metavar="URL", help=text)
-    text = "merge neighbours up to this size; what has half of it stays (default %(default)s, also as 128m)"
-    compact.add_argument("--target-bytes", type=positive_size_bytes, default=TARGET_BYTES, metavar="N", help=text)
+    text = f"merge neighbours up to this size; what has half of it stays ({TARGET_BYTES}, also as 128m); not with --by-key"
+    compact.add_argument("--target-bytes", type=positive_size_bytes, metavar="N", help=text)
     text = "keep the newest row of each key alone, of a log with keys; without it a log does so for which log set has set it"
     compact.add_argument("--by-key", action="store_true", help=text)
     _add(compact, "this time: ")
@@ -80,13 +80,16 @@ def given_settings(args: argparse.Namespace) -> dict[str, Any]:
 
 def change_settings(log: Log, given: dict[str, Any]) -> None:
     """What is not given stays as it is. Raises UsageError for settings of a compaction that is not set."""
-    seen, kind = log.compaction, given.pop("compaction", None)
-    if kind == NONE or (kind is None and seen is None):
+    kind = given.pop("compaction", None)
+
+    def changed(seen: KeyCompaction | None) -> KeyCompaction | None:
+        if kind == KEY or (kind is None and seen is not None):
+            return replace(seen or KeyCompaction(), **given)
         if given:
             raise UsageError(f"{', '.join(_options_of(given))} say how a log is compacted by key: give --compaction key, too")
-        log.set_compaction(None)
-        return
-    log.set_compaction(replace(seen or KeyCompaction(), **given))
+        return None
+
+    change_compaction(log, changed)
 
 
 def described(compaction: KeyCompaction | None) -> dict[str, object]:
@@ -124,6 +127,8 @@ def _compact(args: argparse.Namespace) -> None:
         if given and not (args.by_key or seen):
             raise UsageError(f"{', '.join(_options_of(given))} say how a log is compacted by key: give --by-key, too")
         wanted = replace(seen or KeyCompaction(), **given) if args.by_key or seen else None
+        if wanted is not None and args.target_bytes is not None:
+            raise UsageError("--target-bytes is for compactions that keep every row: leave it out")
         if wanted is not None and args.master is None:
             with ProgressBar() as progress:
                 report = key_compactor(log, progress=progress.show).run(wanted)
@@ -143,7 +148,7 @@ def _with_spark(args: argparse.Namespace, wanted: KeyCompaction | None) -> Compa
     uri, given = metadata_uri(args), password(args)
     options = spark_options(client_config(args)) | ({"password": as_option(given)} if given else {})
     with session(args.master or "local[*]", show_progress=sys.stderr.isatty()) as spark:
-        target_bytes, by_key = args.target_bytes, wanted or False
+        target_bytes, by_key = args.target_bytes or TARGET_BYTES, wanted or False
         return compact_log(spark, uri, args.name, target_bytes=target_bytes, by_key=by_key, options=options)
 
 

@@ -23,7 +23,7 @@ def begin_tier(logs: LogStore, name: str, uid: str, table_uuid: str) -> None:
     begun = TierMark(table_uuid=table_uuid)
 
     def changed(head: Head) -> Head:
-        if head.compaction is not None or head.total.gaps:
+        if head.compaction is not None or head.span_ledger is not None:
             remedy = "it is compacted by key, and a table keeps every row: write to a log that is not"
             raise ConfigError("the log to give a tier", name, remedy)
         return head if head.tier is not None else replace(head, tier=begun)

@@ -129,7 +129,7 @@ class Log:
 
         Raises ConfigError for a log without keys, without the column ``deleted_by``, or with a tier.
         """
-        set_compaction(self._logs, self.name, self.uid, compaction)
+        set_compaction(self._logs, self.name, self.uid, lambda _: compaction)
 
     def compact_by_key(self, compaction: KeyCompaction | None = None) -> CompactionReport:
         """Keep only the newest row of each key among the rows that are old enough, in one commit.
@@ -460,6 +460,11 @@ def first_kept(log: Log, before: LogPosition) -> int:
 def opener_of(log: Log) -> LogLedgerOpener:
     """Opens the log's ledgers, wherever they are."""
     return LogLedgerOpener(log._logs, log.name, log.uid, log._access.open_ledger)
+
+
+def change_compaction(log: Log, change: Callable[[KeyCompaction | None], KeyCompaction | None]) -> None:
+    """As ``Log.set_compaction``, from what is set. ``change`` is called again where another change came between."""
+    set_compaction(log._logs, log.name, log.uid, change)
 
 
 def key_compactor(log: Log, check_wanted: Callable[[], None] = lambda: None, progress: Progress = no_progress) -> KeyCompactor:

@@ -8,6 +8,7 @@ Ref: DESIGN.md, "Compaction by key".
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
@@ -26,10 +27,10 @@ from bk_spark.log.by_key.compact import TRIES, empty_ledger, report_of, setting_
 from bk_spark.log.by_key.plan import KeyCompactionPlan, plan_by_key
 from bk_spark.log.by_key.share import KeyShare
 from bk_spark.log.changes.jobs import WriteJob
-from bk_spark.log.changes.plan import CommitRequest
 from bk_spark.log.cleanup.compaction_plan import CompactionReport
+from bk_spark.log.stored.by_key.entry_rows import EntryRows
 from bk_spark.log.stored.by_key.settings import KeyCompaction
-from bk_spark.log.stored.values import CommitKind, CommittedLedger, LogVersion
+from bk_spark.log.stored.values import CommittedLedger, LogVersion
 from bk_spark.log.tier.asked_rows import AskedRows
 from bk_spark.log.write_ledger import JobRefresh, until_ended, write_ledgers
 from bk_spark.rows.writing import row_payloads
@@ -37,7 +38,8 @@ from bk_spark.rows.writing import row_payloads
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_RESULT = pa.schema([(name, pa.int64()) for name in ("ledger_id", "last_entry_id", "length", "rows", "lane")])
+_RESULT = pa.schema([("ledgers", pa.string()), ("entries", pa.string())])
+"""What a task has written and read, as JSON."""
 
 
 def compact_by_key(spark: SparkSession, options: JobOptions, compaction: KeyCompaction | None) -> CompactionReport:
@@ -60,7 +62,7 @@ def _compacted(spark: SparkSession, options: JobOptions, plan: KeyCompactionPlan
     job = logs.jobs.begin(options.name, plan.snapshot.uid)
     try:
         with JobRefresh(lambda: logs.jobs.refresh(job)):
-            written = _written(spark, _Tasks(plan.shares, options.reading(plan.snapshot), writing, job))
+            written, entries = _written(spark, _Tasks(plan.shares, options.reading(plan.snapshot), writing, job))
             if sum(one.rows for one in written) == plan.total.rows:
                 logs.jobs.abort(job)
                 return None
@@ -69,14 +71,15 @@ def _compacted(spark: SparkSession, options: JobOptions, plan: KeyCompactionPlan
     except BaseException:
         logs.jobs.abort(job)
         raise
-    return logs.commit_or_abort(job, CommitRequest(CommitKind.COMPACT_KEYS, plan.span_of(written), remove=plan.remove))
+    return logs.commit_or_abort(job, plan.request(written, entries))
 
 
-def _written(spark: SparkSession, tasks: _Tasks) -> list[CommittedLedger]:
-    """Run the Spark job. Returns the new ledgers, in any order."""
+def _written(spark: SparkSession, tasks: _Tasks) -> tuple[list[CommittedLedger], list[EntryRows]]:
+    """Run the Spark job. Returns the new ledgers, in any order, and what the old ones' entries had."""
     what = f"the compaction of log '{tasks.job.log_name}' by key"
     rows = SparkJob(what, "nothing of it is visible", tasks.run, _RESULT).run(spark, len(tasks.shares)) if tasks.shares else []
-    return [CommittedLedger(*(row[name] for name in _RESULT.names)) for row in rows]
+    ledgers = [CommittedLedger(**one) for row in rows for one in json.loads(row["ledgers"])]
+    return ledgers, [EntryRows.read(one) for row in rows for one in json.loads(row["entries"])]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,16 +92,17 @@ class _Tasks:
     job: WriteJob
 
     def run(self, number: int) -> list[dict[str, Any]]:
-        """Write the rows that stay of one share. Returns its ledgers."""
+        """Write the rows that stay of one share."""
         share, writing = self.shares[number], self.writing
-        chosen, _ = share.chosen(self._read)
+        chosen = share.chosen(self._read)
         logs = connect(writing.metadata, writing.client).logs
         with JobRefresh(lambda: logs.jobs.refresh(self.job)) as refresh:
-            rows = until_ended(share.kept(self._read, chosen), refresh)
+            rows = until_ended(share.kept(self._read, chosen.rows), refresh)
             form = payload_format(writing, share.key)
             payloads = row_payloads(self.job.log_name, share.stored, form, rows, writing.client.add_batch_bytes)
             ledgers = write_ledgers(lambda _: create_ledger(writing, self.job), payloads, writing.client.add_window_bytes)
-            return [asdict(one) for one in ledgers]
+            told = json.dumps([asdict(one) for one in ledgers]), json.dumps([one.stored() for one in chosen.entries])
+            return [dict(zip(_RESULT.names, told, strict=True))]
 
     def _read(self, ledger: CommittedLedger, asked: AskedRows) -> Iterator[pa.RecordBatch]:
         bookkeeper = connect(self.reading.metadata, self.reading.client)

@@ -121,21 +121,15 @@ class LedgerStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return entry
 
     def _admitted(self, first: int, end: int, limits: Limits) -> int:
-        start = StreamPosition(0, 0, self._ledger.ledger_id, first)
-        return admitted([self._placed(first, end - 1)], start, limits, self._sizes).end.entry_id
-
-    @property
-    def _sizes(self) -> StoredSizes:
-        return StoredSizes(lambda one: self._ledger.open_ledger(one.ledger_id))
-
-    def _placed(self, first: int, last: int) -> PlacedStretch:
-        place = (0, 0, self._ledger.ledger_id, first, last)
-        return PlacedStretch(*place, last - first + 1, 0, None, Content.ENTRIES, None, is_whole=False)
+        entries, ledger_id = end - first, self._ledger.ledger_id
+        placed = PlacedStretch(0, 0, ledger_id, first, end - 1, entries, 0, None, Content.ENTRIES, None, is_whole=False)
+        taken = admitted([placed], StreamPosition(0, 0, ledger_id, first), limits, StoredSizes(self._ledger.open_ledger))
+        return taken.end.entry_id
 
     def _stretch(self, first: int, last: int) -> Stretch:
-        sizes, placed, nbytes = self._sizes, self._placed(first, last), 0
+        sizes, nbytes = StoredSizes(self._ledger.open_ledger), 0
         if last - first >= FEW_ENTRIES:
-            nbytes = sizes.length_up_to(placed, last) - sizes.length_up_to(placed, first - 1)
+            nbytes = sizes.length_up_to(self._ledger.ledger_id, last) - sizes.length_up_to(self._ledger.ledger_id, first - 1)
         return Stretch(self._ledger.ledger_id, first, last, nbytes)
 
     def _offset(self, entry: int, start: int | None = None) -> Offset:

@@ -19,12 +19,16 @@ from typing import Generic, TypeVar
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxBytes, ReadMaxRows
 
+from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.errors import ConfigError
-from bk_spark.log.spans.span_handle import ROWS_ALONE, Readable
-from bk_spark.log.stored.values import Content
+from bk_spark.log.spans.span_handle import SpanHandle
+from bk_spark.log.stored.by_key.spans import LedgerSpan
+from bk_spark.log.stored.values import Content, Totals
 from bk_spark.log.stream.follow import PlacedStretch
 from bk_spark.log.stream.positions import StreamPosition
+from bk_spark.log.tier.opener import ReadableLedger
+from bk_spark.log.tier.tiered_handle import TieredHandle
 from bk_spark.rows.parts import rows_begun
 
 _Position = TypeVar("_Position")
@@ -33,28 +37,41 @@ _Position = TypeVar("_Position")
 class StoredSizes:
     """Sizes of confirmed entries, read from the bookies, or from the log's tier."""
 
-    def __init__(self, open_stretch: Callable[[PlacedStretch], Readable]) -> None:
-        self._open_stretch = open_stretch
+    def __init__(
+        self, open_ledger: Callable[[int], ReadableLedger], open_in_span: Callable[[int], ReadHandle] | None = None
+    ) -> None:
+        """``open_in_span`` opens the ledgers of spans, which no tier has."""
+        self._open_ledger = open_ledger
+        self._open_in_span = open_in_span
+        self._span: tuple[LedgerSpan, SpanHandle] | None = None
+        """The last one that was asked about: its handle knows where some entries begin."""
 
-    def length_up_to(self, stretch: PlacedStretch, entry_id: int) -> int:
-        """Payload bytes of its ledger's entries up to this one, inclusive; 0 for entry -1. In a tier or span an estimate."""
+    def in_span(self, span: LedgerSpan) -> SpanHandle:
+        """Its handle."""
+        if self._span is None or self._span[0] != span:
+            assert self._open_in_span is not None, "only logs have spans"
+            self._span = span, SpanHandle(span, self._open_in_span)
+        return self._span[1]
+
+    def length_up_to(self, ledger_id: int, entry_id: int) -> int:
+        """Payload bytes of all entries up to this one, inclusive; 0 for entry -1. In a tier about so many."""
         if entry_id < 0:
             return 0
-        ledger = self._open_stretch(stretch)
-        if isinstance(ledger, ROWS_ALONE):
+        ledger = self._open_ledger(ledger_id)
+        if isinstance(ledger, TieredHandle):
             return ledger.length_up_to(entry_id)
         batches = list(ledger.read_unconfirmed(entry_id, entry_id))
         return int(batches[0].column("length")[0].as_py())
 
-    def rows(self, stretch: PlacedStretch) -> Iterator[int]:
+    def rows(self, ledger_id: int, first: int, last: int) -> Iterator[int]:
         """The number of rows in each entry of a log of rows, in order. A payload in parts counts in the entry of the first."""
-        ledger, first, last = self._open_stretch(stretch), stretch.first_entry_id, stretch.last_entry_id
-        if isinstance(ledger, ROWS_ALONE):
+        ledger = self._open_ledger(ledger_id)
+        if isinstance(ledger, TieredHandle):
             yield from ledger.row_counts(first, last)
             return
         for batch in ledger.read_unconfirmed(first, last):
             for entry_id, payload in zip(batch.column("entry_id").to_pylist(), batch.column("payload"), strict=True):
-                yield rows_begun(payload.as_buffer(), f"the payload of entry {entry_id} of ledger {stretch.ledger_id}")
+                yield rows_begun(payload.as_buffer(), f"the payload of entry {entry_id} of ledger {ledger_id}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +165,24 @@ def _fitting(stretch: PlacedStretch, rows_left: int | None, bytes_left: int | No
 
     Where only some fit, rows and bytes are those that would fit by one of the limits alone: never less than what is taken.
     """
+    if stretch.span is not None and (rows_left is not None or bytes_left is not None):
+        return _of_span(stretch, stretch.span, rows_left, bytes_left, sizes)
     rows, by_rows = (stretch.rows, stretch.entries) if rows_left is None else _by_rows(stretch, rows_left, sizes)
     nbytes, by_bytes = (stretch.nbytes, stretch.entries) if bytes_left is None else _by_bytes(stretch, bytes_left, sizes)
     return rows, nbytes, min(by_rows, by_bytes)
+
+
+def _of_span(
+    stretch: PlacedStretch, span: LedgerSpan, rows_left: int | None, bytes_left: int | None, sizes: StoredSizes
+) -> tuple[int, int, int]:
+    """Rows are counted, and are taken to be equally long."""
+    total = Totals.of(span.ledgers)
+    row_bytes = -(-total.length // max(1, total.rows))
+    limits = [one for one in (rows_left, None if bytes_left is None else bytes_left // max(1, row_bytes)) if one is not None]
+    if stretch.is_whole and total.rows <= min(limits):
+        return total.rows, total.length, stretch.entries
+    rows, places = sizes.in_span(span).fitting(stretch.first_entry_id, stretch.last_entry_id, min(limits))
+    return rows, rows * row_bytes, places
 
 
 def _by_rows(stretch: PlacedStretch, rows_left: int, sizes: StoredSizes) -> tuple[int, int]:
@@ -159,7 +191,7 @@ def _by_rows(stretch: PlacedStretch, rows_left: int, sizes: StoredSizes) -> tupl
     if stretch.is_whole and stretch.rows <= rows_left:
         return stretch.rows, stretch.entries
     rows = entries = 0
-    for rows_of_entry in sizes.rows(stretch):
+    for rows_of_entry in sizes.rows(stretch.ledger_id, stretch.first_entry_id, stretch.last_entry_id):
         if rows + rows_of_entry > rows_left:
             break
         rows, entries = rows + rows_of_entry, entries + 1
@@ -169,10 +201,10 @@ def _by_rows(stretch: PlacedStretch, rows_left: int, sizes: StoredSizes) -> tupl
 def _by_bytes(stretch: PlacedStretch, bytes_left: int, sizes: StoredSizes) -> tuple[int, int]:
     if stretch.is_whole and stretch.nbytes <= bytes_left:
         return stretch.nbytes, stretch.entries
-    before = sizes.length_up_to(stretch, stretch.first_entry_id - 1)
+    before = sizes.length_up_to(stretch.ledger_id, stretch.first_entry_id - 1)
 
     def nbytes(entries: int) -> int:
-        return sizes.length_up_to(stretch, stretch.first_entry_id + entries - 1) - before
+        return sizes.length_up_to(stretch.ledger_id, stretch.first_entry_id + entries - 1) - before
 
     total = nbytes(stretch.entries)
     if total <= bytes_left:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import itertools
 import uuid
 from dataclasses import replace
-from functools import partial
 
 from bk_spark.datasource.read.batch_limits import Admitted, Limits, StoredSizes, admitted
 from bk_spark.datasource.read.followed_log import CursorPublisher, FollowedLog
@@ -18,7 +17,6 @@ from bk_spark.datasource.read.micro_batch import BatchPlanner, MicroBatchPortion
 from bk_spark.datasource.read.read_task import Reading
 from bk_spark.datasource.read.tail import LogTail, StreamThreads
 from bk_spark.errors import ConfigError, LogReplacedError
-from bk_spark.log.spans.span_handle import opened
 from bk_spark.log.stored.values import Head
 from bk_spark.log.stream.follow import LedgerEnd, Newest
 from bk_spark.log.stream.positions import StreamPosition
@@ -35,6 +33,7 @@ class LogStream:
         self._threads = threads
         self._tail: LogTail | None = None
         self._planner: BatchPlanner | None = None
+        self._sizes = StoredSizes(log.opener, log.opener.on_bookies)
         self._frozen: tuple[Head, dict[int, LedgerEnd]] | None = None
         self._drained: tuple[Head, Newest] | None = None
         """The answer once all up to the fixed end was read: of many logs, most are drained while the last ones are read."""
@@ -63,7 +62,7 @@ class LogStream:
         self, start: StreamPosition, end: StreamPosition, limits: Limits, *, least: int = 1
     ) -> Admitted[StreamPosition]:
         """What a batch takes on the way to ``end``, which ``newest`` gave. ``least``: see ``batch_limits.admitted``."""
-        fail, sizes = self._reading.options.fail_on_data_loss, StoredSizes(partial(opened, self.log.opener))
+        fail, sizes = self._reading.options.fail_on_data_loss, self._sizes
         lanes_of = self._reading.lanes_of(self.log.name)
 
         def admit(head: Head) -> Admitted[StreamPosition]:

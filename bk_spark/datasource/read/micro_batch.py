@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 from pyspark.sql.types import StructType
@@ -25,8 +24,7 @@ from bk_spark.datasource.read.followed_log import FollowedLog
 from bk_spark.datasource.read.partitions import cut_large, plan
 from bk_spark.datasource.read.read_task import Reading, Sources
 from bk_spark.datasource.spark_schema import METADATA_COLUMNS, as_stored, to_arrow
-from bk_spark.errors import DataLossError, NoSuchLedgerError, SchemaMismatchError
-from bk_spark.log.spans.span_handle import opened
+from bk_spark.errors import ConfigError, DataLossError, NoSuchLedgerError, SchemaMismatchError
 from bk_spark.log.stored.origins import origins
 from bk_spark.log.stored.values import Content
 from bk_spark.log.stream.follow import PlacedStretch
@@ -72,9 +70,10 @@ class BatchPlanner:
         )
         for placed in placed_stretches:
             self._check_columns(placed)
+        placed_stretches = [part for placed in placed_stretches for part in _by_lane(placed)]
         stretches = [self._stretch(placed) for placed in placed_stretches]
         sources = self._sources(placed_stretches)
-        # A span is cut evenly: its entries are row numbers, and lie in ledgers with other fragments.
+        # The entries of a span are row numbers, and have no fragments.
         stretches = cut_large(
             stretches, options.max_bytes_per_partition, lambda ids: self._log.describe([*set(ids) - sources.spans.keys()])
         )
@@ -102,12 +101,16 @@ class BatchPlanner:
     def _stretch(self, placed: PlacedStretch) -> Stretch:
         nbytes = placed.nbytes
         if placed.end_row is None and placed.entries > FEW_ENTRIES:
-            sizes = StoredSizes(partial(opened, self._log.opener))
-            nbytes = sizes.length_up_to(placed, placed.last_entry_id) - sizes.length_up_to(placed, placed.first_entry_id - 1)
+            sizes = StoredSizes(self._log.opener)
+            before = sizes.length_up_to(placed.ledger_id, placed.first_entry_id - 1)
+            nbytes = sizes.length_up_to(placed.ledger_id, placed.last_entry_id) - before
         return Stretch(placed.ledger_id, placed.first_entry_id, placed.last_entry_id, nbytes)
 
     def _check_columns(self, placed: PlacedStretch) -> None:
         log = self._log
+        if self._reading.options.reads_entries and placed.span is not None:
+            remedy = "what it reads next was compacted by key, and its entries are not those of the log any more: read rows"
+            raise ConfigError("option 'content'", "entries", f"log '{log.name}': {remedy}")
         if self._reading.options.reads_entries:
             return  # payloads are read as they are, of either content
         if placed.content is Content.ENTRIES:
@@ -125,6 +128,22 @@ class BatchPlanner:
                 remedy = "restart the query, which then reads it so" if is_wider else "start a new query, with a new checkpoint"
                 raise SchemaMismatchError(log.name, f"{problem}: {remedy}")
         self._checked.add(placed.schema_id)
+
+
+def _by_lane(placed: PlacedStretch) -> list[PlacedStretch]:
+    """The lanes of a span, which tasks read by themselves; any other stretch as it is."""
+    if placed.span is None:
+        return [placed]
+    total = max(1, sum(one.length for one in placed.span.ledgers))
+    return [
+        replace(
+            placed,
+            ledger_id=lane.ledgers[0].ledger_id,
+            nbytes=placed.nbytes * sum(one.length for one in lane.ledgers) // total,
+            span=lane,
+        )
+        for lane in placed.span.by_lane
+    ]
 
 
 def read_portion(portion: MicroBatchPortion, reading: Reading, name: str, uid: str) -> Iterator[pa.RecordBatch]:

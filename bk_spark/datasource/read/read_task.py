@@ -127,19 +127,13 @@ class Reading:
         for stretch in stretches:
             place, span = (stretch.first_entry_id, stretch.last_entry_id), spans.get(stretch.ledger_id)
             if span is not None:
-                given = SpanHandle(span, opener.on_bookies).rows(*place, self._of_span(asked, opener.name))
+                given = SpanHandle(span, opener.on_bookies).rows(*place, asked)
             elif options.reads_entries:
                 given = opener.entries(opener(stretch.ledger_id), *place, convert)
             else:
                 given = opener.rows(opener(stretch.ledger_id), *place, asked, convert)
             for rows in given:
                 yield as_declared(rows, schema, opener.name, stretch.ledger_id, conditions=not options.reads_entries)
-
-    def _of_span(self, asked: AskedRows, log: str) -> AskedRows:
-        if self.options.reads_entries:
-            remedy = "a part of what it stands before was compacted by key, and has no entries of its own: read rows"
-            raise ConfigError("option 'content' of a stream", "entries", f"log '{log}': {remedy}")
-        return asked
 
 
 def as_declared(rows: pa.RecordBatch, schema: pa.Schema, log: str, ledger_id: int, *, conditions: bool) -> pa.RecordBatch:

@@ -13,15 +13,13 @@ from bk_spark.config import LedgerOptions
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import BookKeeperError, MetadataConflictError, NoSuchLedgerError, NoSuchLogError
 from bk_spark.log.by_key.plan import KeyCompactionPlan, check_by_key, has_tier, plan_by_key
-from bk_spark.log.by_key.share import KeyShare
+from bk_spark.log.by_key.share import Choice, KeyShare
 from bk_spark.log.changes.jobs import WriteJob
-from bk_spark.log.changes.plan import CommitRequest
 from bk_spark.log.cleanup.compaction_plan import CompactionReport
 from bk_spark.log.log_store import LogStore
-from bk_spark.log.rows.latest.chosen import ChosenRows
 from bk_spark.log.stored.by_key.settings import KeyCompaction
 from bk_spark.log.stored.snapshot import LogSnapshot
-from bk_spark.log.stored.values import CommitKind, CommittedLedger, Head, LogVersion, Totals
+from bk_spark.log.stored.values import CommittedLedger, Head, LogVersion, Totals
 from bk_spark.log.stream.order import Describe
 from bk_spark.log.tier.asked_rows import AskedRows
 from bk_spark.log.tier.opener import LogLedgerOpener
@@ -77,7 +75,7 @@ class KeyCompactor:
 
     def run(self, compaction: KeyCompaction | None = None) -> CompactionReport:
         """``compaction``: by default what is set for the log, or else the defaults. Raises as ``Log.compact_by_key``."""
-        conflict: MetadataConflictError | None = None
+        conflict: BookKeeperError | None = None
         for _ in range(TRIES):
             snapshot = self._logs.reader.snapshot(self._name)
             if snapshot.uid != self._uid:
@@ -85,21 +83,19 @@ class KeyCompactor:
             plan = plan_by_key(self._logs, snapshot, compaction or setting_of(self._logs, self._name, self._uid))
             try:
                 made = self._compacted(plan) if plan.ledgers else None
-            except MetadataConflictError as problem:
-                conflict = problem
+            except (MetadataConflictError, NoSuchLedgerError) as problem:
+                conflict = problem  # what was being compacted is listed no more, or a vacuum has deleted it since
                 continue
             return report_of(self._name, snapshot, made)
         assert conflict is not None
         raise conflict
 
     def _compacted(self, plan: KeyCompactionPlan) -> LogVersion | None:
-        chosen, kept = [], 0
+        chosen: list[Choice] = []
         for number, share in enumerate(plan.shares):
-            found, rows = share.chosen(self._read)
-            chosen.append(found)
-            kept += rows
+            chosen.append(share.chosen(self._read))
             self._progress("lanes looked at", number + 1, len(plan.shares))
-        if kept == plan.total.rows:
+        if sum(one.kept for one in chosen) == plan.total.rows:
             return None
         job = self._logs.jobs.begin(self._name, self._uid)
         try:
@@ -108,19 +104,19 @@ class KeyCompactor:
         except BaseException:
             self._abort(job)
             raise
-        return self._logs.commit_or_abort(job, CommitRequest(CommitKind.COMPACT_KEYS, ledgers, remove=plan.remove))
+        return self._logs.commit_or_abort(job, plan.request(ledgers, [one for each in chosen for one in each.entries]))
 
     def _written(
-        self, plan: KeyCompactionPlan, chosen: list[ChosenRows], job: WriteJob, refresh: JobRefresh
-    ) -> tuple[CommittedLedger, ...]:
+        self, plan: KeyCompactionPlan, chosen: list[Choice], job: WriteJob, refresh: JobRefresh
+    ) -> list[CommittedLedger]:
         options, target = self._target.options(plan.ledgers), self._target
         written: list[CommittedLedger] = []
         for number, (share, found) in enumerate(zip(plan.shares, chosen, strict=True)):
-            rows = until_ended(share.kept(self._read, found), refresh)
+            rows = until_ended(share.kept(self._read, found.rows), refresh)
             payloads = row_payloads(self._name, share.stored, form_of(share), rows, target.add_bytes)
             written += write_ledgers(lambda _: target.create_ledger(options, job), payloads, target.window_bytes)
             self._progress("lanes compacted", number + 1, len(plan.shares))
-        return plan.span_of(written or [empty_ledger(target.create_ledger(options, job))])
+        return written or [empty_ledger(target.create_ledger(options, job))]
 
     def _read(self, ledger: CommittedLedger, asked: AskedRows) -> Iterator[pa.RecordBatch]:
         for rows in self._opener.rows(self._opener(ledger.ledger_id), 0, ledger.last_entry_id, asked):
@@ -150,18 +146,19 @@ def setting_of(logs: LogStore, name: str, uid: str) -> KeyCompaction:
     return logs.names.head(name, uid).compaction or KeyCompaction()
 
 
-def set_compaction(logs: LogStore, name: str, uid: str, compaction: KeyCompaction | None) -> None:
-    """See ``Log.set_compaction``."""
-    if compaction is not None:
-        snapshot = logs.reader.snapshot(name)
-        if snapshot.uid != uid:
-            raise NoSuchLogError(name)
-        check_by_key(snapshot, compaction)
+def set_compaction(logs: LogStore, name: str, uid: str, change: Callable[[KeyCompaction | None], KeyCompaction | None]) -> None:
+    """``change`` makes the setting of the log from the one that is there. Raises as ``Log.set_compaction``."""
+    snapshot = logs.reader.snapshot(name)
+    if snapshot.uid != uid:
+        raise NoSuchLogError(name)
 
     def changed(head: Head) -> Head:
-        if compaction is not None and head.tier is not None:
+        wanted = change(head.compaction)
+        if wanted is not None and head.tier is not None:
             raise has_tier(name)
-        return replace(head, compaction=compaction)
+        if wanted is not None:
+            check_by_key(snapshot, wanted)
+        return replace(head, compaction=wanted)
 
     logs.names.change_head(name, uid, changed)
 

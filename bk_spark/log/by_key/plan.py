@@ -6,24 +6,26 @@ stays in full removes no older one. So who reads from a moment on that is younge
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from bk_spark.client.ledger.stretches import Stretch
-from bk_spark.errors import ConfigError
+from bk_spark.errors import ConfigError, CorruptionError
 from bk_spark.log.by_key.share import KeyShare, PlacedLedger
+from bk_spark.log.changes.plan import CommitRequest
 from bk_spark.log.cleanup.store_clock import StoreTimes
 from bk_spark.log.log_store import LogStore
 from bk_spark.log.rows.latest.asked import LATEST, AskedView
 from bk_spark.log.rows.latest.shares import shares
 from bk_spark.log.rows.latest.view import LatestRows, latest_rows
 from bk_spark.log.rows.read_rows import stored_schema
-from bk_spark.log.stored.by_key.settings import KeyCompaction
+from bk_spark.log.stored.by_key.entry_rows import EntryRows
+from bk_spark.log.stored.by_key.settings import PLACE, KeyCompaction
 from bk_spark.log.stored.by_key.spans import units
 from bk_spark.log.stored.snapshot import LogSnapshot
-from bk_spark.log.stored.values import CommittedLedger, Head, Totals
+from bk_spark.log.stored.values import CommitKind, CommittedLedger, Head, Totals
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +44,12 @@ class KeyCompactionPlan:
     def total(self) -> Totals:
         return Totals.of(self.ledgers)
 
-    @property
-    def remove(self) -> tuple[int, ...]:
-        return tuple(one.ledger_id for one in self.ledgers)
-
-    def span_of(self, written: list[CommittedLedger]) -> tuple[CommittedLedger, ...]:
-        """The new ledgers, one lane after the other, as one span in the place of the old ones."""
+    def request(self, written: Sequence[CommittedLedger], entries: Sequence[EntryRows]) -> CommitRequest:
+        """The commit of the new ledgers, one lane after the other, as one span in the place of the old ones."""
         ordered = sorted(written, key=lambda one: one.lane)
-        return tuple(
-            CommittedLedger(one.ledger_id, one.last_entry_id, one.length, one.rows, one.lane, 0 if place else self.total.span)
-            for place, one in enumerate(ordered)
-        )
+        span = tuple(replace(one, span=0 if place else self.total.span) for place, one in enumerate(ordered))
+        remove = tuple(one.ledger_id for one in self.ledgers)
+        return CommitRequest(CommitKind.COMPACT_KEYS, span, remove=remove, entries=tuple(entries))
 
 
 def plan_by_key(logs: LogStore, snapshot: LogSnapshot, compaction: KeyCompaction) -> KeyCompactionPlan:
@@ -77,8 +74,15 @@ def check_by_key(snapshot: LogSnapshot, compaction: KeyCompaction) -> LatestRows
     what = f"version {snapshot.version} of log '{snapshot.name}'"
     if snapshot.tier is not None:
         raise has_tier(snapshot.name)
+    stored = stored_schema(snapshot.name, snapshot)
+    if PLACE in [one.lower() for one in stored.names]:
+        raise ConfigError(
+            f"a column of log '{snapshot.name}'",
+            PLACE,
+            "compaction by key has that name for its own: overwrite the log without it",
+        )
     asked = AskedView(LATEST, compaction.deleted_by, view_name="compaction of the log", deleted_by_name="deleted_by")
-    return latest_rows(asked, what, stored_schema(snapshot.name, snapshot), snapshot.lanes, None)
+    return latest_rows(asked, what, stored, snapshot.lanes, None)
 
 
 def has_tier(log: str) -> ConfigError:
@@ -98,10 +102,19 @@ class _Ages:
         """The number behind the rows that were committed at least so long ago. A record that is gone tells of none."""
         if age_s == 0:
             return self.head.end_row
-        times = StoreTimes(self.logs.store, self.logs.znodes)
-        first, limit_ms = max(self.head.oldest_record, 1), times.now_ms() - age_s * 1000
+        now_ms, head = StoreTimes(self.logs.store, self.logs.znodes).now_ms(), self.head
+        while True:
+            try:
+                return self._end_row_before(now_ms - age_s * 1000, head)
+            except (ConfigError, CorruptionError):
+                seen, head = head, self.logs.names.head(head.name, self.uid)
+                if head.oldest_record == seen.oldest_record:
+                    raise  # otherwise a vacuum has removed what this was reading
+
+    def _end_row_before(self, limit_ms: int, head: Head) -> int:
+        times, first = StoreTimes(self.logs.store, self.logs.znodes), max(head.oldest_record, 1)
         version = times.last_before(self.logs.names.paths(self.uid), first, self.head.version, limit_ms)
-        return 0 if version < first else self.logs.reader.version(self.head.name, self.uid, version).end_row
+        return 0 if version < first else self.logs.reader.version(head.name, self.uid, version).end_row
 
 
 def _placed(snapshot: LogSnapshot, first_row: int, old_end: int) -> Iterator[PlacedLedger]:

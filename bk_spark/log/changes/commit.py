@@ -153,7 +153,7 @@ class LogPart:
         self.uid: Final = job.uid
         self._request = request
         self._schema = None if request.schema_json is None else parse_schema(job.log_name, request.schema_json)
-        self._pages = pages_of(request.ledgers, request.remove)
+        self._pages = pages_of(request.ledgers, request.remove, request.entries)
         self._ends = OpenLedgerEnds(context.ledgers, context.recover_ledger, context.reader.end_of, request)
         self._prepared_for: str | None = None
         """The uid of the log for which pages are written and ledgers are claimed."""

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from bk_spark.errors import ConfigError, MetadataConflictError, SchemaMismatchError
+from bk_spark.log.stored.by_key.entry_rows import EntryRows
 from bk_spark.log.stored.json_values import check_integer
 from bk_spark.log.stored.lanes import PLAIN, Lanes
 from bk_spark.log.stored.listing import position_of, with_entries
@@ -22,7 +23,7 @@ from bk_spark.log.stored.values import (
     Totals,
     TransactionRecord,
     WriterState,
-    page_count,
+    pages_of,
 )
 
 MAX_OPEN_LEDGERS = 2
@@ -34,7 +35,10 @@ _MAX_SCHEMAS = 10_000
 """They stand in one directory."""
 _MAX_APPLICATION_ID = 1000
 """Characters: it stands in each commit of its application, beside little else. A longer one is refused."""
-_REPEATED = ("version", "time_ms", "content", "schema_id", "base_version", "replaced_version", "total", "end_row", "lanes")
+_REPEATED = (
+    *("version", "time_ms", "content", "schema_id", "base_version", "replaced_version", "total", "end_row", "lanes"),
+    "span_ledger",
+)
 """Fields of the newest version that the head repeats."""
 
 
@@ -53,6 +57,8 @@ class CommitRequest:
     """APPEND and OVERWRITE only: the lanes in which ``ledgers`` lie."""
     remove: tuple[int, ...] = ()
     """REPLACE, COMPACT and COMPACT_KEYS only: the ledgers to remove, one stretch of the log in its order."""
+    entries: tuple[EntryRows, ...] = ()
+    """COMPACT_KEYS only: how many rows the entries of the ledgers to remove have."""
     application: tuple[str, int] | None = None
     """An id and a version. The commit is dropped as a duplicate unless the version is above the log's last one for the id."""
     opened: int | None = None
@@ -88,6 +94,11 @@ class CommitRequest:
         foreign = next((one for one in self.ledgers if self.kind not in REMOVING and one.lane >= self.lanes.count), None)
         if foreign is not None:
             raise ConfigError(f"lane of ledger {foreign.ledger_id}", foreign.lane, f"it was written for {self.lanes}")
+        spans = [one for one in self.ledgers if one.span is not None and self.kind is not CommitKind.COMPACT_KEYS]
+        if spans:
+            raise ConfigError(
+                f"span of ledger {spans[0].ledger_id}", spans[0].span, "only a compaction by key makes one: leave it out"
+            )
         self._check_leader()
         check_application(self.application)
 
@@ -195,7 +206,7 @@ def plan_removal(head: Head, request: CommitRequest, found: Findings) -> Totals:
     """How much the commit removes.
 
     Raises MetadataConflictError unless all ledgers that it names are listed as one stretch and closed, and ConfigError if a
-    compaction changes the number of rows.
+    compaction changes the number of rows, or something parts a span.
     """
     if request.kind is CommitKind.OVERWRITE:
         return head.total + Totals.of(with_entries(found.closed))
@@ -223,12 +234,12 @@ def plan_removal(head: Head, request: CommitRequest, found: Findings) -> Totals:
 
 
 def _whole_spans(head: Head, gone: Sequence[CommittedLedger], listed: Sequence[CommittedLedger]) -> Totals:
-    """How much ``gone``, the beginning of ``listed``, is. Raises MetadataConflictError if it has a span in part."""
+    """How much ``gone``, the beginning of ``listed``, is. Raises ConfigError if it has a span in part."""
     behind = listed[len(gone)] if len(gone) < len(listed) else None
     cut = next((one for one in (gone[0] if gone else None, behind) if one is not None and one.span == 0), None)
     if cut is not None:
-        problem = f"ledger {cut.ledger_id} is one of a span of ledgers, which a compaction by key made: they go together"
-        raise MetadataConflictError(f"log '{head.name}'", problem)
+        remedy = f"ledger {head.span_ledger} and those behind it, of which it is one, are a span that a compaction by key made"
+        raise ConfigError(f"the ledger to part from others of log '{head.name}'", cut.ledger_id, f"{remedy}: they go together")
     return Totals.of(gone)
 
 
@@ -242,8 +253,9 @@ def _check_span(head: Head, request: CommitRequest, removed: Totals, *, is_first
     if not is_first or [one.span for one in request.ledgers] != [removed.span, *[0] * (len(request.ledgers) - 1)]:
         ids = [one.ledger_id for one in request.ledgers]
         raise ConfigError(what, ids[:10], f"they must be one span of {removed.span} row numbers, before all other ledgers")
-    if added.rows > removed.rows:
-        raise ConfigError(what, added.rows, f"they hold more rows than the {removed.rows} that were there")
+    if added.rows >= removed.rows:
+        remedy = f"there were {removed.rows}: a compaction by key that removes none is no commit"
+        raise ConfigError(f"the number of rows that a compaction by key keeps in log '{head.name}'", added.rows, remedy)
 
 
 def _check_tier(head: Head, rest: Sequence[CommittedLedger]) -> None:
@@ -260,9 +272,9 @@ def _check_lanes(log: str, request: CommitRequest, gone: Sequence[CommittedLedge
             what = f"the number of rows by lane that a compaction of log '{log}' puts in the place of {_rows_by_lane(gone)}"
             raise ConfigError(what, _rows_by_lane(request.ledgers), "a compaction keeps every row in its lane")
         return
-    lanes = {one.lane for one in gone}
+    lanes, is_span = {one.lane for one in gone}, any(one.span is not None for one in gone)
     for one in request.ledgers:
-        if {one.lane} != lanes:
+        if {one.lane} != lanes and not (is_span and one.lane in lanes):
             remedy = f"it takes the place of ledgers of lane {', '.join(map(str, sorted(lanes)))} of log '{log}'"
             raise ConfigError(f"lane of ledger {one.ledger_id}", one.lane, f"{remedy}: replace the ledgers of one lane by such")
 
@@ -293,7 +305,7 @@ def plan_commit(head: Head, request: CommitRequest, found: Findings, job_id: str
         base_version=base,
         application=request.application,
         job_id=job_id,
-        pages=page_count(request.ledgers, request.remove),
+        pages=len(pages_of(request.ledgers, request.remove, request.entries)),
         added=added,
         removed=removed,
         total=total,
@@ -303,10 +315,16 @@ def plan_commit(head: Head, request: CommitRequest, found: Findings, job_id: str
         opened=request.opened,
         closed=found.closed,
         lanes=schema.lanes,
+        span_ledger=request.ledgers[0].ledger_id if request.kind is CommitKind.COMPACT_KEYS else _span_after(head, total),
     )
     repeated = {name: getattr(version, name) for name in _REPEATED}
     schema_count = head.schema_count + (schema.new_schema is not None)
     return CommitPlan(replace(head, **repeated, schema_count=schema_count, writer=writer), version, schema.new_schema)
+
+
+def _span_after(head: Head, total: Totals) -> int | None:
+    """A span has gaps, and there is one at most: without gaps the commit has removed it."""
+    return head.span_ledger if total.gaps else None
 
 
 def in_transaction(plan: CommitPlan, transaction: TransactionRecord) -> CommitPlan:

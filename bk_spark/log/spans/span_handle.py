@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from bk_spark.client.ledger.read_handle import ReadHandle
-from bk_spark.entries.batch import NO_ENTRY
+from bk_spark.config import MIB
 from bk_spark.errors import CorruptionError
 from bk_spark.log.spans.merged import merged, places_of
 from bk_spark.log.stored.by_key.settings import PLACE
@@ -31,6 +31,10 @@ PLACE_FIELD = pa.field(PLACE, pa.int64())
 _Open: TypeAlias = Callable[[int], ReadHandle]
 
 
+AHEAD_BYTES = 64 * MIB
+"""Of payloads that are read ahead for all lanes together. Each lane has one entry at least."""
+
+
 class SpanHandle:
     """Reads the ledgers of a span, or of some of its lanes, from bookies: no tier has them. Not thread-safe."""
 
@@ -38,6 +42,8 @@ class SpanHandle:
         self._span = span
         self._open_ledger = open_ledger
         self._handles: dict[int, ReadHandle] = {}
+        self._first_places: dict[tuple[int, int], tuple[int, int]] = {}
+        """Ledger and entry → where the payload begins that stands there, and the place of its first row."""
 
     def rows(self, first: int, last: int, asked: AskedRows) -> Iterator[pa.RecordBatch]:
         """The rows with the places ``first`` to ``last``, both inclusive, in their order.
@@ -56,65 +62,62 @@ class SpanHandle:
         if behind <= last:
             yield None, last + 1
 
-    def row_counts(self, first: int, last: int) -> Iterator[int]:
-        """1 for each place that has a row, and 0 for the others, in order."""
-        behind = first
-        for rows in self._placed(first, last, AskedRows(pa.schema([]))):
-            counts = np.zeros(int(places_of(rows)[-1]) + 1 - behind, np.int64)
-            counts[places_of(rows) - behind] = 1
-            behind += len(counts)
-            yield from counts.tolist()
-        yield from (0 for _ in range(behind, last + 1))
-
-    def length_up_to(self, place: int) -> int:
-        """About how many payload bytes the rows up to this place have, as if each place had an equal share."""
-        return sum(one.length for one in self._span.ledgers) * (place + 1) // self._span.numbers
+    def fitting(self, first: int, last: int, most: int) -> tuple[int, int]:
+        """How many rows, up to ``most``, and how many places a reader takes from ``first`` to ``last``, both inclusive."""
+        rows = 0
+        for found in self._placed(first, last, AskedRows(pa.schema([]))):
+            if rows + found.num_rows > most:
+                return most, int(places_of(found)[most - rows]) - first
+            rows += found.num_rows
+        return rows, last - first + 1
 
     def _placed(self, first: int, last: int, asked: AskedRows) -> Iterator[pa.RecordBatch]:
         wanted = AskedRows(pa.schema([*asked.schema, PLACE_FIELD]), asked.where, asked.added, asked.checks_values)
-        lanes: dict[int, list[CommittedLedger]] = {}
-        for one in self._span.ledgers:
-            if one.last_entry_id != NO_ENTRY:
-                lanes.setdefault(one.lane, []).append(one)
-        return merged([self._of_lane(some, first, last, wanted) for some in lanes.values()])
+        lanes = self._span.by_lane
+        ahead = AHEAD_BYTES // max(1, len(lanes))
+        return merged([self._of_lane(lane, first, last, wanted.of_entries(), ahead) for lane in lanes])
 
-    def _of_lane(self, ledgers: list[CommittedLedger], first: int, last: int, wanted: AskedRows) -> Iterator[pa.RecordBatch]:
-        convert = wanted.of_entries()
-        for ledger in ledgers:
-            for rows in self._of_ledger(ledger, first, last, convert):
+    def _of_lane(self, lane: LedgerSpan, first: int, last: int, convert: Converter, ahead: int) -> Iterator[pa.RecordBatch]:
+        for ledger in lane.ledgers:
+            for rows in self._of_ledger(ledger, first, ahead, convert):
                 places = places_of(rows)
+                if places[0] > last:
+                    return
                 start, end = (int(one) for one in np.searchsorted(places, [first, last + 1]))
                 if end > start:
                     yield rows.slice(start, end - start)
 
-    def _of_ledger(self, ledger: CommittedLedger, first: int, last: int, convert: Converter) -> Iterator[pa.RecordBatch]:
-        is_whole = first == 0 and last >= self._span.numbers - 1
-        entries = range(ledger.last_entry_id + 1)
-        begin = entries[0] if is_whole else self._entry_of(ledger, first)
-        end = entries[-1] if is_whole else self._entry_of(ledger, last)
-        # The ledger was CLOSED before the commit that listed it.
-        for payloads in whole_payloads(self._handle(ledger).read_unconfirmed, ledger.ledger_id, begin, end):
-            yield from convert(ledger.ledger_id, payloads)
+    def _of_ledger(self, ledger: CommittedLedger, first: int, ahead: int, convert: Converter) -> Iterator[pa.RecordBatch]:
+        """The rows from an entry on that has none behind ``first`` before it, some entries at a time."""
+        entries = ledger.last_entry_id + 1
+        step = max(1, ahead * entries // max(1, ledger.length))
+        for begin in range(self._entry_of(ledger, first) if first else 0, entries, step):
+            place = (begin, min(begin + step, entries) - 1)
+            # The ledger was CLOSED before the commit that listed it.
+            for payloads in whole_payloads(self._handle(ledger).read_unconfirmed, ledger.ledger_id, *place):
+                yield from convert(ledger.ledger_id, payloads)
 
     def _entry_of(self, ledger: CommittedLedger, place: int) -> int:
         """Where the last payload begins whose first row stands at ``place`` or before it; the first one where there is none."""
-        decoder = RowDecoder(pa.schema([PLACE_FIELD]), checks_values=False)
         low, high = 0, ledger.last_entry_id
         while low < high:
             middle = (low + high + 1) // 2
-            begun, first = self._first_place(ledger, middle, decoder)
+            begun, first = self._first_place(ledger, middle)
             low, high = (middle, high) if first <= place else (low, max(low, begun - 1))
-        return self._first_place(ledger, low, decoder)[0]
+        return self._first_place(ledger, low)[0]
 
-    def _first_place(self, ledger: CommittedLedger, entry_id: int, decoder: RowDecoder) -> tuple[int, int]:
-        """The entry in which the payload begins that stands at ``entry_id``, and the place of its first row."""
-        begun = entry_id
-        while begun >= 0:
+    def _first_place(self, ledger: CommittedLedger, entry_id: int) -> tuple[int, int]:
+        known = (ledger.ledger_id, entry_id)
+        if known not in self._first_places:
+            self._first_places[known] = self._read_first_place(ledger, entry_id)
+        return self._first_places[known]
+
+    def _read_first_place(self, ledger: CommittedLedger, entry_id: int) -> tuple[int, int]:
+        for begun in range(entry_id, -1, -1):  # before a part of a large payload comes the first one
             for payloads in whole_payloads(self._handle(ledger).read_unconfirmed, ledger.ledger_id, begun, begun):
                 what = f"the payload of entry {begun} of ledger {ledger.ledger_id}"
-                rows = decoder.decode(payloads.column("payload")[0].as_buffer(), what)
-                return begun, int(places_of(rows)[0])
-            begun -= 1  # a part of a large payload, which begins before
+                decoder = RowDecoder(pa.schema([PLACE_FIELD]), checks_values=False)
+                return begun, int(places_of(decoder.decode(payloads.column("payload")[0].as_buffer(), what))[0])
         raise CorruptionError(f"entry {entry_id} of ledger {ledger.ledger_id}", "no payload begins before this part of one")
 
     def _handle(self, ledger: CommittedLedger) -> ReadHandle:
@@ -126,7 +129,7 @@ class SpanHandle:
 
 Readable: TypeAlias = ReadableLedger | SpanHandle
 ROWS_ALONE = (TieredHandle, SpanHandle)
-"""Handles that give rows, and no entries."""
+"""Handles that give rows, and no payloads."""
 
 
 def opened(opener: LogLedgerOpener, stretch: PlacedStretch) -> Readable:

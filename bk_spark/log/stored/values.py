@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any, Self, TypeAlias
 
 from bk_spark.errors import ConfigError
+from bk_spark.log.stored.by_key.entry_rows import EntryRows, in_pages
 from bk_spark.log.stored.by_key.settings import KeyCompaction
 from bk_spark.log.stored.json_values import (
     FORMAT,
@@ -270,10 +271,12 @@ class Head(StoredRecord):
     """The last version that a transaction made, 0 for none: up to there a reader of several logs has something to compare."""
     compaction: KeyCompaction | None = None
     """How the log is compacted by key; None for a log that keeps every row."""
+    span_ledger: int | None = None
+    """The first ledger of the span that the log lists before all other ledgers; None without one."""
 
     @property
     def _format(self) -> int:
-        if self.compaction is not None or self.total.gaps:
+        if self.compaction is not None or self.span_ledger is not None:
             return FORMAT_OF_KEYS
         return FORMAT_OF_TIERS if self.tier is not None else _format_of(self.lanes)
 
@@ -320,13 +323,15 @@ class LogVersion(StoredRecord):
     """Those of all ledgers that this version lists."""
     transaction: TransactionRecord | None = None
     """The commit of several logs that made this version, if one did."""
+    span_ledger: int | None = None
+    """The first ledger of the span that this version lists before all other ledgers; None without one."""
     duplicate_of: int | None = None
     """Set if a commit was dropped because the log already holds its application version: the number of the version that
     holds it. That is this version; or, if its record is gone, this is the newest version instead. Never stored."""
 
     @property
     def _format(self) -> int:
-        is_of_keys = self.kind is CommitKind.COMPACT_KEYS or self.total.gaps or self.removed.gaps
+        is_of_keys = self.span_ledger is not None or self.removed.gaps
         return FORMAT_OF_KEYS if is_of_keys else _format_of(self.lanes)
 
     @property
@@ -341,10 +346,12 @@ class Page(StoredRecord):
 
     ledgers: tuple[CommittedLedger, ...]
     removed: tuple[int, ...]
+    entries: tuple[EntryRows, ...] = ()
+    """Of ledgers that a compaction by key removed, and that had several entries."""
 
     @property
     def _format(self) -> int:
-        if any(one.span is not None for one in self.ledgers):
+        if self.entries or any(one.span is not None for one in self.ledgers):
             return FORMAT_OF_KEYS
         return FORMAT_OF_LANES if any(one.lane for one in self.ledgers) else FORMAT
 
@@ -382,16 +389,12 @@ class TransactionState(StoredRecord):
     """How many transactions were dropped as duplicates of what the id had committed before."""
 
 
-def page_count(ledgers: Sequence[CommittedLedger], removed: Sequence[int]) -> int:
-    """How many pages hold both lists."""
-    return -(-max(len(ledgers), len(removed)) // _ledgers_per_page(ledgers))
-
-
-def pages_of(ledgers: Sequence[CommittedLedger], removed: Sequence[int]) -> list[Page]:
-    """The pages that hold both lists, in order."""
+def pages_of(ledgers: Sequence[CommittedLedger], removed: Sequence[int], entries: Sequence[EntryRows] = ()) -> list[Page]:
+    """The pages that hold all of it, in order."""
     most = _ledgers_per_page(ledgers)
-    starts = range(0, page_count(ledgers, removed) * most, most)
-    return [Page(tuple(ledgers[s : s + most]), tuple(removed[s : s + most])) for s in starts]
+    starts = range(0, max(len(ledgers), len(removed)), most)
+    pages = [Page(tuple(ledgers[s : s + most]), tuple(removed[s : s + most])) for s in starts]
+    return pages + [Page((), (), some) for some in in_pages(entries)]
 
 
 def _format_of(lanes: Lanes) -> int:
@@ -462,6 +465,10 @@ _CODECS: dict[str, tuple[_Codec, _Codec]] = {
         lambda value: tuple(CommittedLedger(*integers(one)) for one in items(value)),
     ),
     "tuple[OpenLedger, ...]": (_write_open, _read_open),
+    "tuple[EntryRows, ...]": (
+        lambda entries: [one.stored() for one in entries],
+        lambda value: tuple(map(EntryRows.read, items(value))),
+    ),
     "WriterState": (
         lambda writer: {"epoch": writer.epoch, "open": _write_open(writer.open_ledgers)},
         lambda value: WriterState(integer(value["epoch"]), _read_open(value["open"])),
@@ -486,6 +493,8 @@ _LEFT_OUT: dict[str, object] = {
     "transaction": None,
     "transaction_version": 0,
     "compaction": None,
+    "span_ledger": None,
+    "entries": (),
 }
 """Fields that are not written where they are a plain log's, so that the records of plain logs stay what they were."""
 

@@ -2,7 +2,8 @@
 
 Spark keeps its own progress in its checkpoint, and no stream depends on a cursor. A named cursor (option ``cursorName``)
 stays when its query ends. Any other cursor goes with the session of the process that published it. A stream lags behind by
-``Head.end_row - Cursor.row`` rows, at least 0. Rows of an open ledger are counted once it is closed.
+``Head.end_row - Cursor.row`` rows, at least 0; where a compaction by key left rows out, at most as many as the log lists.
+Rows of an open ledger are counted once it is closed.
 
 Layout: docs/formats.md, "Logs in the metadata store".
 """
@@ -40,7 +41,8 @@ class Cursor:
 
     def lag(self, head: Head) -> int:
         """How many rows of closed ledgers were not read yet."""
-        return max(0, head.end_row - self.row)
+        behind = max(0, head.end_row - self.row)
+        return min(behind, head.total.rows) if head.total.gaps else behind
 
 
 class LogCursors:

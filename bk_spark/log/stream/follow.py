@@ -202,9 +202,13 @@ class LogFollower:
         """
         if position.version == 0 or position.is_behind:
             return self._order.record(position.version).end_row if position.version else 0
-        found = next(self._order.walk(position, position.version))
+        if (row := self._order.row_in_span(position)) is not None:
+            return row
+        is_old = position.index < 0 and max(1, head.oldest_record) <= position.version < head.oldest_version
+        listed = self._order.found_before(position, head.oldest_record) if is_old else None
+        found = listed or next(self._order.walk(position, position.version))
         given = self._order.recorded(found, head.version) or found
-        if given.ledger is None or given.counts_rows:
+        if given.ledger is None or given.version.content is Content.ENTRIES:
             return given.row + position.entry_id
         return given.row + _share(given.ledger.rows, position.entry_id, given.ledger)
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from bk_spark.errors import ConfigError, LogReplacedError
+from bk_spark.log.stored.by_key.entry_rows import rows_before
 from bk_spark.log.stored.by_key.spans import LedgerSpan, units
 from bk_spark.log.stored.listing import Listing
 from bk_spark.log.stored.snapshot import LogReader
@@ -105,6 +106,11 @@ class StreamOrder:
     def listing(self, version: int) -> Listing:
         return self.reader.listing(self.name, self.uid, version)
 
+    def row_in_span(self, position: StreamPosition) -> int | None:
+        """The row number of a position in a span; None for any other. Needs no listing."""
+        record = self.record(position.version)
+        return record.first_row + position.entry_id if record.span_ledger == position.ledger_id else None
+
     def found_before(self, position: StreamPosition, oldest_record: int) -> Given | None:
         """The ledger of a position that its version found in the log, also if its listing is too old to be read.
 
@@ -155,6 +161,15 @@ class StreamOrder:
                 added = record.added.rows if record.kind in _ADDING else 0
                 row = record.end_row - added - sum(ledger.rows for ledger in and_behind)
                 return replace(given, ledger=and_behind[0], row=row)
+        return None
+
+    def rows_before(self, position: StreamPosition, last: int) -> int | None:
+        """How many rows its ledger had before a position, if a version above the position's, up to ``last``, says so."""
+        for record, pages in (commit for chunk in self._chunks(position.version + 1, last) for commit in chunk):
+            if record.kind is CommitKind.COMPACT_KEYS:
+                found = rows_before([one for page in pages for one in page.entries], position.ledger_id, position.entry_id)
+                if found is not None:
+                    return found
         return None
 
     def check_entry(self, given: Given, position: StreamPosition) -> None:

@@ -2,9 +2,11 @@
 
 Below a log's oldest readable version, ledgers that were replaced since may be deleted. Such a position is carried over to
 the listing of the oldest readable version. Its ledger may still be listed there. If not, its row may, since a compaction
-keeps the number of every row. One by key leaves rows out: then the next row that is left comes next. No position points
-inside an entry: if a compaction moved entry boundaries, it may be lost. A position in a listing, where a stream began in the
-middle of a log, needs the records of that listing. They stay for long.
+keeps the number of every row. One by key leaves rows out: then the next row that is left comes next.
+
+The row of a position inside a ledger is known where entries are rows, in a span, and where a compaction by key has replaced the
+ledger, because that notes the rows of its entries. One that merges ledgers does not, so such a position may be lost. A position
+in a listing, where a stream began in the middle of a log, needs the records of that listing. They stay for long.
 
 Ref: docs/rules.md, log rule 6.
 """
@@ -137,6 +139,8 @@ class _Resume:
             return None
         if old.version == 0 or old.is_behind:
             return self.order.record(old.version).end_row if old.version else 0
+        if (row := self.order.row_in_span(old)) is not None:
+            return row
         if self.order.record(old.version).kind is CommitKind.REPLACE:
             return None  # only its listing, which is too old, says which ledger stands where
         is_found = old.index < 0
@@ -146,7 +150,12 @@ class _Resume:
             return None
         if given.counts_rows or old.entry_id == 0:
             return given.row + old.entry_id
-        return given.end_row if self.skips or old.entry_id == given.ledger.last_entry_id + 1 else None
+        if old.entry_id == given.ledger.last_entry_id + 1:
+            return given.end_row
+        before = self.order.rows_before(old, self.head.oldest_version)
+        if before is not None:
+            return given.row + before
+        return given.end_row if self.skips else None
 
     def _loss(self, old: StreamPosition, problem: str) -> DataLossError:
         where = f"the stream stands at version {old.version}, the oldest that can be read is {self.head.oldest_version}"

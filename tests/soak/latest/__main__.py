@@ -11,7 +11,7 @@ import time
 import traceback
 
 from bk_spark.bookkeeper import BookKeeper
-from tests.soak.latest.history import History
+from tests.soak.latest.history import Clock, History
 from tests.soak.latest.memory_cluster import URI, memory_cluster
 
 
@@ -22,8 +22,9 @@ def main() -> int:
     given = parser.parse_args()
     begun, differences, reads = time.monotonic(), 0, 0
     for seed in range(given.seed, given.seed + given.histories):
-        with memory_cluster(), BookKeeper(URI) as client:
-            history = History(client, seed)
+        clock = Clock()
+        with memory_cluster(clock), BookKeeper(URI) as client:
+            history = History(client, seed, clock)
             try:
                 history.run()
             except Exception:

@@ -1,4 +1,7 @@
-"""One history of a log in memory: appends, overwrites and truncations, and after each of them reads beside the model."""
+"""One history of a log in memory: appends, overwrites, truncations, compactions by key and vacuums.
+
+Reads after each of them are held against the model. Streams stop, and go on later.
+"""
 
 from __future__ import annotations
 
@@ -18,21 +21,42 @@ import pyarrow as pa
 
 from bk_spark import aio
 from bk_spark.bookkeeper import BookKeeper
+from bk_spark.log.by_key import compact
+from bk_spark.log.by_key import plan as by_key_plan
+from bk_spark.log.by_key import share as by_key_share
 from bk_spark.log.entry_range import LogPosition
 from bk_spark.log.rows import append_rows, read_rows
 from bk_spark.log.rows.latest import chosen, reader, shares
+from bk_spark.log.stored.by_key.settings import KeyCompaction
+from bk_spark.log.stored.values import Retention
 from bk_spark.rows.newest.newest_rows import NewestRows
 from tests.cluster.datasource.direct import Direct
 from tests.soak.latest.conditions import Row, Where, drawn_where
+from tests.soak.latest.followers import Follower
 from tests.soak.latest.memory_cluster import URI
 from tests.soak.latest.model import Model, drawn_model
 
-STEPS, READS = 5, 3
-STEP_WEIGHTS = {"append": 6, "overwrite": 1, "truncate": 1}
+STEPS, READS = 9, 2
+STEP_WEIGHTS = {"append": 10, "overwrite": 1, "truncate": 1, "compact": 6, "vacuum": 5}
+FOLLOWERS = 3
+"""Streams at a time."""
 
 
 class DifferenceError(AssertionError):
     """A read gave what the dictionary does not have."""
+
+
+class Clock:
+    """Of the metadata store. It stands between two steps."""
+
+    def __init__(self) -> None:
+        self.now_ms = 1_800_000_000_000
+
+    def __call__(self) -> int:
+        return self.now_ms
+
+    def pass_s(self, seconds: int) -> None:
+        self.now_ms += 1000 * seconds
 
 
 @dataclass(frozen=True)
@@ -53,14 +77,18 @@ class Asked:
 class History:
     """Drawn from ``seed``. ``run`` raises DifferenceError."""
 
-    def __init__(self, client: BookKeeper, seed: int, steps: int = STEPS, reads: int = READS) -> None:
+    def __init__(self, client: BookKeeper, seed: int, clock: Clock, steps: int = STEPS, reads: int = READS) -> None:
         self._chance = random.Random(seed)
+        self._clock = clock
         self._client = client
         self._log = client.open_log(f"latest-{uuid.uuid4().hex}", create=True)
         self._steps, self._reads = steps, reads
         self._model = drawn_model(self._chance)
         self._versions: dict[int, Model] = {}
         self._number = 0
+        self._committed: dict[int, tuple[int, int]] = {}
+        """The number of a row → when it was committed, and by which version."""
+        self._followers: list[Follower] = []
         self.reads = 0
 
     def run(self) -> None:
@@ -68,9 +96,18 @@ class History:
             self._overwrite()
             for _ in range(self._steps):
                 step = self._chance.choices(list(STEP_WEIGHTS), list(STEP_WEIGHTS.values()))[0]
-                {"append": self._append, "overwrite": self._overwrite, "truncate": self._truncate}[step]()
+                self._clock.pass_s(self._chance.choice((0, 1, 100)))
+                {
+                    "append": self._append,
+                    "overwrite": self._overwrite,
+                    "truncate": self._truncate,
+                    "compact": self._compact,
+                    "vacuum": self._vacuum,
+                }[step]()
                 for _ in range(self._reads):
                     self._read()
+                self._follow()
+            self._drain()
 
     # --- steps
 
@@ -82,23 +119,75 @@ class History:
 
     def _append(self, **options: Any) -> None:
         table = self._drawn(self._chance.choice((0, 1, 5, 30, 30, 200)))
-        self._versions[self._log.append_rows(table, **options).version] = self._model
+        self._commit(self._log.append_rows(table, **options).version, table)
 
     def _overwrite(self) -> None:
         """With another key, of other lanes. Only Spark overwrites, and a log begins so, too."""
+        self._drain()
         self._model = drawn_model(self._chance)
         table = self._drawn(self._chance.choice((1, 30, 100)))
         key, lanes = ",".join(one.name for one in self._model.key), self._chance.randint(2, 8)
         options = {"partitionKey": key, "lanes": lanes, "maxRowsPerEntry": self._chance.choice((3, 65_536))}
         Direct(URI).write(self._log.name, table.combine_chunks().to_batches()[0], overwrite=True, **options)
-        self._versions[self._log.snapshot().version] = self._model
+        self._commit(self._log.snapshot().version, table)
+
+    def _commit(self, version: int, table: pa.Table) -> None:
+        self._versions[version] = self._model
+        self._committed |= dict.fromkeys(table.column("n").to_pylist(), (self._clock.now_ms, version))
 
     def _truncate(self) -> None:
         listed = self._log.snapshot().ledgers
         if len(listed) > 1:
+            self._drain()
             self._log.truncate(LogPosition(self._chance.choice(listed[1:]).ledger_id, 0))
             self._model = self._model.only(self._numbers({}))
             self._versions[self._log.snapshot().version] = self._model
+
+    def _compact(self) -> None:
+        """Both ways to say how; with Spark's job its own tests do it."""
+        deletes, ages = self._chance.random() < 0.6, (0, 0, 1, 50, 150)
+        asked = KeyCompaction("gone" if deletes else None, self._chance.choice(ages), self._chance.choice(ages))
+        if self._chance.random() < 0.5:
+            self._log.set_compaction(asked)
+            report = self._log.compact_by_key()
+        else:
+            report = self._log.compact_by_key(asked)
+        old, dead = self._older(asked.min_age_s), self._older(asked.tombstones_kept_s)
+        compacted = self._model.compacted(old, dead & old, deletes=deletes)
+        if len(compacted.rows) != len(self._model.rows) and not report.commits:
+            raise DifferenceError(f"{asked} did nothing, and has {len(self._model.rows) - len(compacted.rows)} rows to remove")
+        self._model = compacted
+        self._versions[report.version] = compacted
+
+    def _older(self, age_s: int) -> set[int]:
+        """Rows that were committed so long ago. Those of one moment are not told apart by less than a second."""
+        limit_ms = self._clock.now_ms - 1000 * age_s
+        return {n for n in self._model.rows if age_s == 0 or self._committed[n][0] < limit_ms}
+
+    def _vacuum(self) -> None:
+        self._log.set_retention(Retention(version_retention_s=self._chance.choice((0, 0, 60))))
+        self._clock.pass_s(1)
+        oldest = self._client.vacuum_log(self._log.name).oldest_version
+        self._versions = {version: model for version, model in self._versions.items() if version >= oldest}
+
+    # --- streams
+
+    def _follow(self) -> None:
+        if len(self._followers) == FOLLOWERS:
+            self._followers.pop(self._chance.randrange(FOLLOWERS))
+        self._followers.append(Follower(self._log))
+        for one in list(self._followers):
+            if self._chance.random() < 0.5:
+                one.poll(self._chance, self._chance.choice((1, 1, 2, None)))
+            if self._chance.random() < 0.2:
+                one.repeat(self._model)
+
+    def _drain(self) -> None:
+        """All streams read on to the end, and are over."""
+        for one in self._followers:
+            one.poll(self._chance, None)
+            one.check_drained(self._model)
+        self._followers = []
 
     # --- reads
 
@@ -191,6 +280,9 @@ def small_bounds(chance: random.Random) -> Iterator[None]:
     most = chance.choice((300, 2000, 64 << 20))
     patches: list[Callable[[], Any]] = [
         partial(mock.patch.object, chosen, "NewestRows", partial(NewestRows, most)),
+        partial(mock.patch.object, by_key_share, "NewestRows", partial(NewestRows, most)),
+        partial(mock.patch.object, by_key_plan, "shares", partial(shares.shares, target=chance.choice((1, 64 << 20)))),
+        partial(mock.patch.object, compact, "MAX_ROWS_PER_ENTRY", chance.choice((2, 20, 65_536))),
         partial(mock.patch.object, append_rows, "MAX_ROWS_PER_ENTRY", chance.choice((2, 20, 65_536))),
         partial(mock.patch.object, read_rows, "STRETCH_BYTES", chance.choice((1, 2000, 8 << 20))),
         partial(mock.patch.object, reader, "shares", partial(shares.shares, target=chance.choice((1, 64 << 20)))),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
@@ -22,9 +22,9 @@ async def _not_of_apache(*_: Any) -> bool:
 
 
 @contextmanager
-def memory_cluster() -> Iterator[Bookie]:
-    """All bookies are the one that it gives."""
-    tree, bookie = MemoryTree(lambda: 0), Bookie()
+def memory_cluster(clock_ms: Callable[[], int] = lambda: 0) -> Iterator[Bookie]:
+    """All bookies are the one that it gives. ``clock_ms`` is the clock of the metadata store."""
+    tree, bookie = MemoryTree(clock_ms), Bookie()
     store = MemoryStore(tree)
     initialise_cluster(store, ZNODES)
     for name in BOOKIES:

@@ -45,6 +45,15 @@ class Model:
     def only(self, numbers: Collection[int]) -> Model:
         return Model(self.key, {n: row for n, row in self.rows.items() if n in numbers})
 
+    def compacted(self, old: Collection[int], dead: Collection[int], *, deletes: bool) -> Model:
+        """Of the rows ``old`` the newest of each key alone; with ``deletes`` not even that, if it is one of ``dead``."""
+        last: dict[tuple[object, ...], int] = {}
+        for n, row in sorted(self.rows.items()):
+            if n in old:
+                last[same_key(tuple(row[one.name] for one in self.key))] = n
+        gone = {n for n in last.values() if deletes and n in dead and self.rows[n]["gone"] is True}
+        return self.only({n for n in self.rows if n not in old or n in last.values()} - gone)
+
     def newest(self, where: Where | None, *, deletes: bool) -> list[Row]:
         """One row of each key, by ``n``."""
         found: dict[tuple[object, ...], Row] = {}

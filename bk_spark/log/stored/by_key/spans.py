@@ -35,6 +35,15 @@ class LedgerSpan:
         first, total = self.ledgers[0], Totals.of(self.ledgers)
         return CommittedLedger(first.ledger_id, self.numbers - 1, total.length, self.numbers)
 
+    @property
+    def by_lane(self) -> list[LedgerSpan]:
+        """The parts of each lane that has an entry."""
+        lanes: dict[int, list[CommittedLedger]] = {}
+        for one in self.ledgers:
+            if not one.is_empty:
+                lanes.setdefault(one.lane, []).append(one)
+        return [LedgerSpan(tuple(ledgers), self.numbers) for ledgers in lanes.values()]
+
     def in_lanes(self, lanes: Collection[int]) -> LedgerSpan:
         return LedgerSpan(tuple(one for one in self.ledgers if one.lane in lanes), self.numbers)
 

@@ -282,6 +282,7 @@ def test_a_stream_that_began_in_a_listing_resumes_by_row_number_once_that_cannot
     stream = Stream(world, StreamPosition(4, -2, ids[1], entry_id))
     compacted = world.compact(ids[1], ids[2])
     world.vacuum()
+    assert world.follower().row_number(stream.position, world.head) == 5 + entry_id
     assert stream.poll() == entries(compacted, 10 - entry_id, entry_id)
 
 
