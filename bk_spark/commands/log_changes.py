@@ -175,7 +175,7 @@ def _set(args: argparse.Namespace) -> None:
     tier = {name: getattr(args, f"tier:{name}") for name in TIER if hasattr(args, f"tier:{name}")}
     compaction = log_compaction.given_settings(args)
     if not given and not tier and not compaction:
-        known = (*map(_option, RETENTION), *map(_tier_option, TIER), *log_compaction.SETTINGS)
+        known = (*map(_option, RETENTION), *map(_tier_option, TIER), "--compaction", *log_compaction.SETTINGS)
         raise UsageError("give at least one of " + ", ".join(known))
     with bookkeeper(args) as client:
         uid = client.logs.names.uid(args.name)

@@ -71,7 +71,7 @@ def _parameters(method: object) -> set[str]:
 
 SETTINGS = {
     field.name
-    for config in (BookieConfig, ClientConfig, AutoRecoveryConfig, LedgerOptions, Retention, Tier)
+    for config in (BookieConfig, ClientConfig, AutoRecoveryConfig, LedgerOptions, Retention, Tier, KeyCompaction)
     for field in dataclasses.fields(config)
 }
 HANDLES = {

@@ -110,7 +110,7 @@ class BatchPlanner:
         log = self._log
         if self._reading.options.reads_entries and placed.span is not None:
             remedy = "what it reads next was compacted by key, and its entries are not those of the log any more: read rows"
-            raise ConfigError("option 'content'", "entries", f"log '{log.name}': {remedy}")
+            raise ConfigError("option 'content'", self._reading.options.content, f"log '{log.name}': {remedy}")
         if self._reading.options.reads_entries:
             return  # payloads are read as they are, of either content
         if placed.content is Content.ENTRIES:

@@ -7,11 +7,13 @@ import os
 import subprocess
 import sys
 
+import pyarrow as pa
 import pytest
 
 from bk_spark.cli import main
 from bk_spark.commands.output import ProgressBar
 from bk_spark.datasource.jobs import spark_job
+from bk_spark.log.stored.by_key.settings import KeyCompaction
 from tests.checkout import ROOT
 from tests.cluster.small_commits import entry_ledgers, one_row_commits
 
@@ -129,6 +131,55 @@ def test_compact_refuses_what_is_wrong_before_spark_starts(fails, client, log, m
     assert "there is no log 'nothing'" in fails(1, "log", "compact", "nothing")
     assert "not a size" in fails(2, "log", "compact", log, "--target-bytes", "x")
     assert "1 byte at least" in fails(2, "log", "compact", log, "--target-bytes", "0")
+
+
+@pytest.fixture
+def keyed(client, log):
+    """Three commits of twenty rows of five keys; the newest rows of key 4 remove it."""
+    opened = client.open_log(log, create=True)
+    for first in (0, 20, 40):
+        numbers = list(range(first, first + 20))
+        rows = {"key": [one % 5 for one in numbers], "n": numbers, "gone": [one % 5 == 4 for one in numbers]}
+        opened.append_rows(pa.table(rows), partition_key="key")
+    return opened
+
+
+def kept(log):
+    return sorted(log.read_rows().read_all().column("n").to_pylist())
+
+
+def test_compact_by_key_needs_no_spark_and_says_what_it_removed(run, log, keyed, monkeypatch, capsys):
+    monkeypatch.setattr(spark_job, "session", lambda *_, **__: pytest.fail("Spark was started"))
+    [report] = run("log", "compact", log, "--by-key", "--deleted-by", "gone", "--tombstones-kept-s", "0")
+    assert (report["commits"], report["rows"], report["removed_rows"]) == (1, 4, 56)
+    assert kept(keyed) == [55, 56, 57, 58]
+    [shown] = run("log", "show", log)
+    assert (shown["commits"][-1]["kind"], shown["rows"], shown["first_row"], shown["end_row"]) == ("compact-keys", 4, 0, 60)
+    capsys.readouterr()
+    assert run("log", "compact", log, "--by-key")[0]["commits"] == 0
+    assert main(["log", "compact", log, "--by-key"]) == 0
+    assert f"nothing to do in log '{log}': no key has an older row that may go" in capsys.readouterr().err
+
+
+def test_set_says_how_compact_goes_by_key_from_then_on(run, fails, log, keyed, monkeypatch):
+    monkeypatch.setattr(spark_job, "session", lambda *_, **__: pytest.fail("Spark was started"))
+    [told] = run("log", "set", log, "--compaction", "key", "--min-compaction-age-s", "3600", "--deleted-by", "gone")
+    setting = {"compaction": "key", "deleted_by": "gone", "min_compaction_age_s": 3600, "tombstones_kept_s": 86400}
+    assert setting.items() <= told.items()
+    assert setting.items() <= run("log", "show", log)[0].items()
+    assert run("log", "compact", log)[0]["commits"] == 0
+    assert run("log", "compact", log, "--min-compaction-age-s", "0")[0]["rows"] == 5
+    run("log", "set", log, "--tombstones-kept-s", "0", "--deleted-by", "none")
+    assert keyed.compaction == KeyCompaction(None, 3600, 0)
+    run("log", "set", log, "--compaction", "none")
+    assert keyed.compaction is None
+    assert "compaction" not in run("log", "show", log)[0]
+    for given in (["set", log], ["compact", log]):
+        assert "--tombstones-kept-s say how a log is compacted by key" in fails(2, "log", *given, "--tombstones-kept-s", "1")
+    assert "leave it out" in fails(2, "log", "compact", log, "--by-key", "--target-bytes", "1m")
+    assert "only a boolean" in fails(1, "log", "set", log, "--compaction", "key", "--deleted-by", "n")
+    assert "invalid choice" in fails(2, "log", "set", log, "--compaction", "keys")
+    assert "--compaction" in fails(2, "log", "set", log)
 
 
 def compact(cluster, log, *more):

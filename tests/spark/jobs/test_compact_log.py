@@ -104,3 +104,29 @@ def test_a_failing_task_is_told_in_one_sentence_and_leaves_nothing(spark, logs, 
         compact_log(spark, logs.uri, log, target_bytes=1000)  # three groups on two cores: one has done its work
     assert set(bookkeeper.list_ledgers()) == ledgers
     assert len(bookkeeper.logs.reader.snapshot(log).ledgers) == 6
+
+
+def test_a_query_that_was_stopped_goes_on_with_what_a_compaction_by_key_left(spark, logs, bookkeeper, log, tmp_path):
+    """Log rule 6; DESIGN.md, "Compaction by key"."""
+
+    def write(first: int) -> None:
+        logs.write(spark.range(first, first + 100).selectExpr("id % 20 AS key", "id AS n"), log, partitionKey="key")
+
+    def read() -> list[int]:
+        options = {"metadata": logs.uri, "path": log, "startingOffsets": "earliest", "maxRowsPerTrigger": "30"}
+        stream = spark.readStream.format("bookkeeper").options(**options).load()
+        sink = stream.writeStream.format("parquet").option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = sink.trigger(availableNow=True).start(str(tmp_path / "rows"))
+        assert query.awaitTermination(120)
+        return sorted(row.n for row in spark.read.parquet(str(tmp_path / "rows")).collect())
+
+    write(0)
+    assert read() == list(range(100))
+    write(100)
+    write(200)
+    report = compact_log(spark, logs.uri, log, by_key=True)
+    assert (report.commits, report.removed.rows, report.added.rows) == (1, 300, 20)
+    bookkeeper.logs.set_retention(log, bookkeeper.logs.names.uid(log), Retention(version_retention_s=0))
+    assert vacuum(bookkeeper, log).deleted_ledgers > 0
+    write(300)
+    assert read() == [*range(100), *range(280, 400)]
