@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import bk_spark
-from bk_spark import BookieConfig, BookKeeper, ClientConfig, LocalCluster, Retention, Tier
+from bk_spark import BookieConfig, BookKeeper, ClientConfig, KeyCompaction, LocalCluster, Retention, Tier
 from bk_spark.cli import build_parser
 from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.ledger.write_handle import AdvWriteHandle, WriteHandle
