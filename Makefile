@@ -33,6 +33,7 @@
 #   make arrow    drawn Arrow data into logs and out of them: half of the time in memory, half by clients, commands and Spark on a
 #                 real cluster, with a tier and without; then the deliberate bugs of it (MINUTES=60; SEED=1)
 #   make latest   reads of the newest row of each key beside a dictionary, in memory (HISTORIES=2000; SEED=1)
+#   make several  transactions and writes with logColumn beside lists of rows, in memory (HISTORIES=2000; SEED=1)
 #   make interrupts  an interrupt at every step of the public calls, cancelled coroutines and forks, in memory (MINUTES=60; SEED=1;
 #                 BUG="name": how many cases find that bug; BUGS=1: each of them)
 #   make interop  our client and Apache's, on Apache's bookies and on ours: every combination; stock Spark on a log's table
@@ -81,7 +82,7 @@ HISTORIES ?= 2000
 FARM ?= farm
 SEED ?= 1
 
-.PHONY: demo check test soak lint compiled format simulate mutants chaos partitions directories farm lost-bookie duel streams tiers transactions fuzz commands arrow latest interrupts interop apache-tests pulsar topics bench bench-peers bench-page proto clean check-java
+.PHONY: demo check test soak lint compiled format simulate mutants chaos partitions directories farm lost-bookie duel streams tiers transactions fuzz commands arrow latest several interrupts interop apache-tests pulsar topics bench bench-peers bench-page proto clean check-java
 
 demo: $(VENV)/installed check-java
 	$(RUN) examples/demo.py
@@ -101,7 +102,7 @@ soak: lint check-java $(VENV)/spark.jsa $(VENV)/byte-code
 	BK_SPARK_SOAK=1 $(QUICK_JVM) $(PYTEST) tests/cluster tests/spark tests/interop -m nightly
 	$(QUICK_JVM) $(PYTEST) tests/soak --timeout 3600
 	BK_SPARK_SOAK=1 $(QUICK_JVM) $(PYTEST) tests/spark/test_where.py
-	$(MAKE) simulate chaos directories lost-bookie duel streams tiers transactions fuzz commands arrow latest mutants farm
+	$(MAKE) simulate chaos directories lost-bookie duel streams tiers transactions fuzz commands arrow latest several mutants farm
 	$(MAKE) interrupts MINUTES=10
 
 # Each worker of pytest would compile all tests anew: they begin together. What is wrong with the tests, their run tells.
@@ -176,6 +177,9 @@ arrow: $(VENV)/test-installed
 
 latest: $(VENV)/test-installed
 	$(RUN) -m tests.soak.latest --histories $(HISTORIES) --seed $(SEED)
+
+several: $(VENV)/test-installed
+	$(RUN) -m tests.soak.several --histories $(HISTORIES) --seed $(SEED)
 
 interop: $(VENV)/test-installed check-java
 	BK_SPARK_INTEROP=1 $(RUN) -m pytest tests/interop --timeout 3600 $(PYTEST_ARGS)

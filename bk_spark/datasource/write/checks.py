@@ -33,7 +33,7 @@ def stored_schema(options: SourceOptions, schema: StructType) -> StructType | No
         return None
     if not schema.fields:
         raise ConfigError("the DataFrame's schema", schema.simpleString(), "it has no columns, there is nothing to write")
-    stored = nullable(options.path or f"of column '{options.log_column}'", schema)
+    stored = nullable(options.path or f"(that column {options.log_column} names)", schema)
     to_arrow(stored)
     return stored
 

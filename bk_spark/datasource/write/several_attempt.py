@@ -161,18 +161,26 @@ class _Task:
 
 
 def by_name(names: pa.Array, rows: pa.RecordBatch) -> Iterator[tuple[str, pa.RecordBatch]]:
-    """The rows of each name, in their order."""
+    """The rows of each name, in their order. Raises ConfigError for one that is no text: Spark's strings may be any bytes."""
     if not len(names):
         return
     encoded = names.dictionary_encode()
     numbers = encoded.indices.to_numpy(zero_copy_only=False)
     if len(encoded.dictionary) == 1:
-        yield encoded.dictionary[0].as_py(), rows
+        yield _text(encoded.dictionary[0]), rows
         return
     order = np.argsort(numbers, kind="stable")
     ends = np.cumsum(np.bincount(numbers, minlength=len(encoded.dictionary)))
     for number, (first, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
-        yield encoded.dictionary[number].as_py(), rows.take(pa.array(order[first:end]))
+        yield _text(encoded.dictionary[number]), rows.take(pa.array(order[first:end]))
+
+
+def _text(name: pa.StringScalar) -> str:
+    try:
+        return str(name.as_py())
+    except UnicodeDecodeError:
+        remedy = "it is no text in UTF-8: correct it, or leave the row out"
+        raise ConfigError("log name", name.as_buffer().to_pybytes(), remedy) from None
 
 
 def log_column_of(options: SourceOptions, schema: StructType) -> str:
