@@ -115,6 +115,7 @@ class LogTransaction:
         """List ledgers of entries at the end of a log, as ``Log.append_ledgers``."""
         with self._changing(log, CommitKind.APPEND, is_rows=False):
             request = CommitRequest(CommitKind.APPEND, described(self._logs, ledgers))
+            self._check_apart(log, request)
             self._add(log, self._job(log, self._logs.names.uid(log)), request)
 
     def truncate(self, log: str, before: LogPosition) -> None:
@@ -206,6 +207,16 @@ class LogTransaction:
         if known is not None and (known.rows is not None) != is_rows:
             remedy = "the transaction appends both rows and ledgers of entries to it: a log holds one of the two"
             raise ConfigError("the log", log, remedy)
+
+    def _check_apart(self, log: str, request: CommitRequest) -> None:
+        """Refuses a ledger of another log before the commit, which would give it to that log for life and then fail."""
+        others = {
+            ledger.ledger_id: name for name, one in self._changes.items() for ledger in one.request.ledgers if name != log
+        }
+        twice = next((one.ledger_id for one in request.ledgers if one.ledger_id in others), None)
+        if twice is not None:
+            remedy = f"the transaction gives it to log '{others[twice]}', too, and a ledger has one log for life"
+            raise ConfigError(f"a ledger given to log '{log}'", twice, remedy)
 
     def _job(self, log: str, uid: str | None) -> WriteJob:
         if log in self._changes:

@@ -142,6 +142,21 @@ def test_what_does_not_fit_is_refused_by_name(client: BookKeeper, names: list[st
         block()
 
 
+def test_a_ledger_for_two_logs_is_refused_at_the_call_and_stays_free(client: BookKeeper, names: list[str]) -> None:
+    entries = [client.open_log(f"entries-{uuid.uuid4().hex}", create=True) for _ in range(2)]
+    with client.create_ledger() as writer:
+        writer.append(b"entry")
+
+    def block() -> None:
+        with client.transaction() as transaction:
+            transaction.append_ledgers(entries[0].name, [writer.ledger_id])
+            transaction.append_ledgers(entries[1].name, [writer.ledger_id])
+
+    with pytest.raises(ConfigError, match=f"is {writer.ledger_id}: the transaction gives it to log '{entries[0].name}', too"):
+        block()
+    assert entries[1].append_ledgers([writer.ledger_id]).added.ledgers == 1
+
+
 def test_rows_that_come_from_code_which_changes_another_log_are_one_transaction(client: BookKeeper, names: list[str]) -> None:
     """Such as rows that are sorted while they are read: the bad ones go to a log of their own."""
     with client.transaction() as transaction:

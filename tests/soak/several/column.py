@@ -13,11 +13,12 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from bk_spark.datasource.write import several_writer
 from bk_spark.datasource.write.writer import application_of
 from bk_spark.errors import BookKeeperError
+from bk_spark.rows.lanes import lane_of
 from tests.cluster.datasource.direct import Direct
 from tests.soak.latest.memory_cluster import URI
 from tests.soak.several.model import Change, RefusedError, row_change
 from tests.soak.several.others import change_a_log
-from tests.soak.several.shapes import Row, clashes, table_of, together
+from tests.soak.several.shapes import KEY, Row, clashes, table_of, together
 from tests.soak.several.stage import DifferenceError, Stage, check_refusal
 from tests.soak.several.transaction import MidwayError
 
@@ -191,7 +192,7 @@ class ColumnStep:
 
     def _plan(self, rows: list[Row]) -> None:
         """What a task must find wrong with these rows, with the logs as they stand."""
-        met = set()
+        met, ledgers = set(), set()
         for row in rows:
             name = row.pop("")
             if name is None:
@@ -201,8 +202,17 @@ class ColumnStep:
             else:
                 met.add(name)
                 self._plan_row(name, row)
+                ledgers.add((name, self._lane(name, row)))
+        if len(ledgers) > self._stage.ledger_bound:
+            self._refused("too many ledgers", "the number of ledgers")
         if len(met) > self._stage.bound:
             self._refused("too many logs", *map(repr, met))
+
+    def _lane(self, name: str, row: Row) -> int:
+        key, lanes = row.get(KEY), self._changes[name].lanes if name in self._changes else 1
+        if lanes == 1 or isinstance(key, list):
+            return 0
+        return lane_of([key.encode() if isinstance(key, str) else key], lanes)
 
     def _plan_row(self, name: str, row: Row) -> None:
         log = self._stage.world.logs.get(name)

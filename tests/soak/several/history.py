@@ -37,7 +37,7 @@ class History:
                 make_some(stage)
                 for _ in range(self._steps):
                     with stage.step():
-                        self._chance.choice((TransactionStep, TransactionStep, ColumnStep))(stage).play()
+                        self._chance.choice((TransactionStep, ColumnStep))(stage).play()
                     for _ in range(self._reads):
                         self._read()
                     self.commits = stage.committed_transactions + stage.written

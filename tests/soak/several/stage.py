@@ -14,9 +14,10 @@ import pyarrow as pa
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.datasource.write import several_attempt, several_writer
-from bk_spark.errors import BookKeeperError
+from bk_spark.errors import BookKeeperError, MetadataUnavailableError
 from bk_spark.log import log_transaction
 from bk_spark.log.rows import append_rows, read_rows
+from bk_spark.metadata.store import Create
 from tests.memory_store import MemoryStore
 from tests.soak.several.model import Asked, RefusedError, Version, World
 from tests.soak.several.shapes import KEY, NUMBER, Columns, Row, drawn_columns, drawn_rows, shown_row
@@ -52,6 +53,8 @@ class Stage:
         self.names = chance.sample(NAMES, 6)
         self.bound = chance.choice((2, 4, 100))
         """Logs of one commit."""
+        self.ledger_bound = chance.choice((3, 1024, 1024))
+        """Ledgers of one task of a write."""
         self.now_ms = 1_700_000_000_000
         self.base: Columns = drawn_columns(chance, None)
         self.own_ledgers: set[int] = set()
@@ -101,14 +104,25 @@ class Stage:
 
     @contextmanager
     def step(self) -> Iterator[None]:
-        """Readers look after every change of metadata: they must see the logs as they are between two commits."""
+        """Readers look after every change of metadata: they must see the logs as they are between two commits.
+
+        Now and then the request of a commit is lost, or the reply to it: the next try finds out which.
+        """
         self.pass_time()
         self._legal, self._seen = [self.world.numbers], []
         looking = threading.Lock()
         real = MemoryStore.transaction
 
+        lost = self.chance.choice((None,) * 8 + ("request", "reply"))
+
         def transaction(store: MemoryStore, changes: Any) -> None:
-            real(store, changes)
+            nonlocal lost
+            loses = lost if any(isinstance(one, Create) and "/versions/" in one.path for one in changes) else None
+            lost = None if loses else lost
+            if loses != "request":
+                real(store, changes)
+            if loses is not None:
+                raise MetadataUnavailableError(store.uri, f"the {loses} was lost")
             with looking:
                 self._seen.append(self.client.versions_of(names) if (names := self.client.list_logs()) else {})
 
@@ -224,6 +238,7 @@ def bounds(stage: Stage) -> Iterator[None]:
     with ExitStack() as patched:
         for module in (several_attempt, several_writer, log_transaction):
             patched.enter_context(mock.patch.object(module, "MAX_LOGS", bound))
+        patched.enter_context(mock.patch.object(several_attempt, "MOST_LEDGERS", stage.ledger_bound))
         patched.enter_context(mock.patch.object(append_rows, "MAX_ROWS_PER_ENTRY", chance.choice((2, 20, 65_536))))
         patched.enter_context(mock.patch.object(read_rows, "STRETCH_BYTES", chance.choice((1, 2000, 8 << 20))))
         yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -19,8 +20,10 @@ from tests.soak.several.others import change_a_log
 from tests.soak.several.shapes import Columns, Row, table_of
 from tests.soak.several.stage import DifferenceError, Stage, check_refusal
 
-_ACTS = {"append": 9, "overwrite": 2, "entries": 2, "truncate": 2, "other": 1, "raise": 0.3, "give up": 0.15}
+_ACTS = {"append": 9, "overwrite": 2, "entries": 2, "truncate": 2, "other": 1, "together": 1, "raise": 0.3, "give up": 0.15}
 _MISSING_LEDGER = 10**9
+_AT_FAULT = ("partition_key", "lanes", "key", "ledger", "column", "the number of logs")
+"""What an error names where it is not the log."""
 
 
 class MidwayError(Exception):
@@ -73,7 +76,6 @@ class TransactionStep:
         self._stage = stage
         self._chance = stage.chance
         self._changes: dict[str, Change] = {}
-        self._ledgers: set[int] = set()
         self._lists: dict[str, list[int]] = {}
         """The ledgers of entries for each log."""
         self._is_lost = False
@@ -130,17 +132,21 @@ class TransactionStep:
             self._check_owners(application)
             made = self._stage.world.commit(self._changes, application, self._stage.now_ms)
         except RefusedError as why:
-            self._stage.spent |= self._ledgers  # some may be claimed
+            self._stage.spent |= self._given()  # some may be claimed
             return None, why
         if not made.is_duplicate:
-            self._stage.spent |= self._ledgers
+            self._stage.spent |= self._given()
         return made, None
 
     def _check_owners(self, application: tuple[str, int] | None) -> None:
         last = None if application is None else self._stage.world.applications.get(application[0])
         is_duplicate = last is not None and application is not None and application[1] <= last[0]
-        if self._ledgers & self._stage.spent and not is_duplicate:
+        if not is_duplicate and self._given() & self._stage.spent:
             raise RefusedError("a ledger that another commit has listed")
+
+    def _given(self, besides: str = "") -> set[int]:
+        """The ledgers of entries that other logs get."""
+        return {ledger for name, ledgers in self._lists.items() for ledger in ledgers if name != besides}
 
     # --- what the block does
 
@@ -152,6 +158,8 @@ class TransactionStep:
             raise MidwayError
         elif act == "give up":
             await self._failing_rows(transaction)
+        elif act == "together":
+            await self._together(transaction)
         else:
             name = self._name(act)
             drawn = {"entries": self._entries, "truncate": self._truncation}.get(act) or (lambda log: self._write(act, log))
@@ -172,7 +180,7 @@ class TransactionStep:
         try:
             await call(transaction)
         except BookKeeperError as problem:
-            check_refusal(problem, why)
+            check_refusal(problem, why, ("the transaction is failed",) if self._is_lost else (name, *_AT_FAULT))
             self._is_lost = True
             if self._chance.random() < 0.3:
                 raise MidwayError from problem
@@ -181,6 +189,20 @@ class TransactionStep:
             raise DifferenceError(f"log '{name}' took it: {why}")
         assert isinstance(planned, Change)
         self._changes[name] = planned
+
+    async def _together(self, transaction: Transaction) -> None:
+        """Changes of several logs at the same time, by threads or tasks. None of them is refused."""
+        drawn = {name: self._write("append", name) for name in self._chance.sample(self._stage.names, 3)}
+        fitting = {name: (planned, call) for name, (planned, call) in drawn.items() if isinstance(planned, Change)}
+        if self._is_lost or len(self._changes.keys() | fitting) > self._stage.bound:
+            return
+        calls = [call(transaction) for _, call in fitting.values()]
+        if isinstance(transaction, _OfThread):
+            with ThreadPoolExecutor(3) as threads:
+                list(threads.map(self._without_waits, calls))
+        else:
+            await asyncio.gather(*calls)
+        self._changes |= {name: planned for name, (planned, _) in fitting.items()}
 
     def _allowed(self, name: str, kind: str, content: str) -> Change | None:
         """The change of this log so far. Raises RefusedError where it can have no further one of the kind."""
@@ -201,10 +223,10 @@ class TransactionStep:
         options: dict[str, Any] = {"create": create, "merge_schema": asked.merge, "lanes": asked.lanes}
         options |= {"partition_key": chance.choice(("k", ["k"], "K")) if asked.key else None}
         options |= {"compression": chance.choice(("zstd", "none", "lz4"))} if chance.random() < 0.2 else {}
-        method = "overwrite" if kind == "overwrite" else "append_rows"
+        method, form = "overwrite" if kind == "overwrite" else "append_rows", self._form(rows, columns)
 
         async def call(transaction: Transaction) -> None:
-            await getattr(transaction, method)(name, self._form(rows, columns), **options)
+            await getattr(transaction, method)(name, form, **options)
 
         try:
             known = self._allowed(name, kind, "rows")
@@ -244,11 +266,12 @@ class TransactionStep:
             before = () if known is None else tuple(self._lists.get(name, ()))
             if len({*ids, *before}) < len(ids) + len(before):
                 raise RefusedError("a ledger twice")
+            if set(ids) & self._given(besides=name):
+                raise RefusedError("a ledger for two logs")
         except RefusedError as why:
             return why, call
         assert log is not None
         self._lists[name] = [*before, *ids]
-        self._ledgers |= set(ids)
         rows = tuple(payload for one in ids for payload in made[one])
         return Change("append", log.life, "entries").with_rows(rows).after(known), call
 
