@@ -24,6 +24,7 @@ from bk_spark.bookkeeper import BookKeeper
 from bk_spark.log.by_key import compact
 from bk_spark.log.by_key import plan as by_key_plan
 from bk_spark.log.by_key import share as by_key_share
+from bk_spark.log.by_key.compact import KeyCompactor
 from bk_spark.log.entry_range import LogPosition
 from bk_spark.log.rows import append_rows, read_rows
 from bk_spark.log.rows.latest import chosen, reader, shares
@@ -144,20 +145,23 @@ class History:
             self._versions[self._log.snapshot().version] = self._model
 
     def _compact(self) -> None:
-        """Both ways to say how; with Spark's job its own tests do it."""
+        """Both ways to say how; with Spark's job its own tests do it. Others may do something while rows are written."""
         deletes, ages = self._chance.random() < 0.6, (0, 0, 1, 50, 150)
         asked = KeyCompaction("gone" if deletes else None, self._chance.choice(ages), self._chance.choice(ages))
-        if self._chance.random() < 0.5:
-            self._log.set_compaction(asked)
-            report = self._log.compact_by_key()
-        else:
-            report = self._log.compact_by_key(asked)
         old, dead = self._older(asked.min_age_s), self._older(asked.tombstones_kept_s)
+        meanwhile = self._chance.choice((None, None, self._append, self._vacuum, self._follow))
+        with mock.patch.object(KeyCompactor, "_written", _doing(meanwhile, KeyCompactor._written)):
+            if self._chance.random() < 0.5:
+                self._log.set_compaction(asked)
+                report = self._log.compact_by_key()
+            else:
+                report = self._log.compact_by_key(asked)
         compacted = self._model.compacted(old, dead & old, deletes=deletes)
         if len(compacted.rows) != len(self._model.rows) and not report.commits:
             raise DifferenceError(f"{asked} did nothing, and has {len(self._model.rows) - len(compacted.rows)} rows to remove")
         self._model = compacted
-        self._versions[report.version] = compacted
+        if report.commits:
+            self._versions[report.version] = compacted
 
     def _older(self, age_s: int) -> set[int]:
         """Rows that were committed so long ago. Those of one moment are not told apart by less than a second."""
@@ -255,6 +259,19 @@ class History:
             options["lane"] = ",".join(map(str, asked.arguments["lane"]))
         rows = Direct(URI).read(self._log.name, **options)
         return [{name: row[name] for name in asked.columns} for row in rows]
+
+
+def _doing(meanwhile: Callable[[], None] | None, written: Callable[..., Any]) -> Callable[..., Any]:
+    """Once, before what a compaction wrote is committed."""
+    left = [meanwhile] if meanwhile is not None else []
+
+    def then(*arguments: Any) -> Any:
+        found = written(*arguments)
+        while left:
+            left.pop()()
+        return found
+
+    return then
 
 
 def _arguments(asked: Asked) -> dict[str, Any]:

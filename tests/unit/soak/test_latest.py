@@ -78,17 +78,26 @@ BUGS: dict[str, tuple[object, str, Callable[..., Any]]] = {
     "each ledger of a span begins with its first number": (PlacedLedger, "places", _first_ones),
     "every row is old enough": (_Ages, "end_row_of", lambda self, _: self.head.end_row),
 }
-SEEDS = dict.fromkeys(BUGS, 2) | {
-    "tombstones are not looked at": 1,
-    "a null is an empty value": 1,
-    "every row is old enough": 1,
+MET_BY = {
+    "a null is an empty value": 6,
+    "each batch is the first one of its stretch": 2,
     "rows of one key go to several parts": 17,
+    "a part of a span is the whole": 2,
+    "each ledger of a span begins with its first number": 2,
 }
-"""Histories that meet them."""
+"""The first history that meets it, where that is not 0: the search begins there."""
 
 
 @pytest.mark.parametrize("bug", BUGS)
 def test_a_deliberate_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(*BUGS[bug])
-    with pytest.raises((DifferenceError, StreamDifferenceError)):
-        play(SEEDS[bug])
+    first = MET_BY.get(bug, 0)
+    assert any(map(_differs, range(first, first + 40)))
+
+
+def _differs(seed: int) -> bool:
+    try:
+        play(seed)
+    except (DifferenceError, StreamDifferenceError):
+        return True
+    return False
