@@ -97,16 +97,20 @@ class _Task:
         """Arrays of payloads with the lane of ``write_ledgers`` and the number of rows in each."""
         options, stored = self._attempt.options, to_arrow(self._attempt.schema)
         what = f"the logs of column '{self._attempt.column}'"
-        return row_payloads(what, stored, payload_format(options), self._rows(batches), options.client.add_batch_bytes)
+        cut, add_bytes = payload_format(options), options.client.add_batch_bytes
+        return row_payloads(what, stored, cut, self._rows(batches), add_bytes, lambda lane: self._of(lane).lanes.columns)
 
     def create_ledger(self, lane: int) -> WriteHandle:
         if len(self._logs) >= MOST_LEDGERS:
             remedy = "write fewer logs at once, or logs of fewer lanes"
             raise ConfigError("the number of ledgers that a task writes at once", MOST_LEDGERS + 1, remedy)
-        destination = list(self._destinations.values())[lane // MAX_LANES]
-        handle = create_ledger(self._attempt.options, destination.job)
-        self._logs[handle.ledger_id] = destination.job.log_name
+        job = self._of(lane).job
+        handle = create_ledger(self._attempt.options, job)
+        self._logs[handle.ledger_id] = job.log_name
         return handle
+
+    def _of(self, lane: int) -> _Destination:
+        return list(self._destinations.values())[lane // MAX_LANES]
 
     def refresh_jobs(self) -> None:
         for one in list(self._destinations.values()):
