@@ -170,10 +170,10 @@ class Totals:
 
     @staticmethod
     def of(ledgers: Sequence[CommittedLedger]) -> Totals:
-        """Of ledgers with each of their spans as a whole."""
-        rows = sum(one.rows for one in ledgers)
-        gaps = sum(one.span - one.rows for one in ledgers if one.span is not None)
-        return Totals(len(ledgers), rows, sum(one.length for one in ledgers), gaps)
+        """Of ledgers that begin with a whole span, or have none."""
+        is_span = bool(ledgers) and ledgers[0].span is not None
+        gaps = sum(one.span - one.rows for one in ledgers if one.span is not None) if is_span else 0
+        return Totals(len(ledgers), sum(one.rows for one in ledgers), sum(one.length for one in ledgers), gaps)
 
     def __add__(self, other: Totals) -> Totals:
         return Totals(*map(operator.add, astuple(self), astuple(other)))

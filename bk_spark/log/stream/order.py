@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from bk_spark.errors import ConfigError, LogReplacedError
 from bk_spark.log.stored.by_key.entry_rows import rows_before
-from bk_spark.log.stored.by_key.spans import LedgerSpan, units
+from bk_spark.log.stored.by_key.spans import LedgerSpan, end_of_unit
 from bk_spark.log.stored.listing import Listing
 from bk_spark.log.stored.snapshot import LogReader
 from bk_spark.log.stored.values import CommitKind, CommittedLedger, Content, LogVersion, OpenLedger, Page
@@ -123,7 +123,7 @@ class StreamOrder:
         if opened is not None:
             return Given(self.record(opened), 0, position.ledger_id, None, 0) if opened >= oldest_record else None
         record = self.record(position.version)
-        closed = _numbered([_given(record, unit) for unit in units(listing.closed)], 0, record.first_row)
+        closed = _numbered(_given(record, listing.closed), 0, record.first_row)
         return next((one for one in closed if one.ledger_id == position.ledger_id), None)
 
     def listed(self, record: LogVersion) -> list[Given]:
@@ -193,7 +193,7 @@ class StreamOrder:
         kept = self._kept
         if kept is None or kept.version != record.version:
             listing = self.listing(record.version)
-            closed = [_given(record, unit) for unit in units(listing.closed)]
+            closed = _given(record, listing.closed)
             found_before = _found_before(record, len(closed) + len(listing.open))
             numbered = _numbered(closed, found_before, record.first_row)
             self._kept = kept = _Listed(record.version, numbered, listing.open, found_before)
@@ -266,11 +266,14 @@ class StreamOrder:
         return [one if one.ledger else replace(one, ledger=ends.get(one.ledger_id)) for one in found]
 
 
-def _given(record: LogVersion, unit: Sequence[CommittedLedger]) -> Given:
-    if unit[0].span is None:
-        return Given(record, 0, unit[0].ledger_id, unit[0], 0)
-    span = LedgerSpan.of(unit)
-    return Given(record, 0, unit[0].ledger_id, span.as_one, 0, span)
+def _given(record: LogVersion, listed: Sequence[CommittedLedger]) -> list[Given]:
+    """Without indexes and row numbers. A span, which is one ledger, comes first."""
+    count = end_of_unit(listed, 0) if record.span_ledger is not None else 0
+    plain = [Given(record, 0, one.ledger_id, one, 0) for one in listed[count:]]
+    if not count:
+        return plain
+    span = LedgerSpan.of(listed[:count])
+    return [Given(record, 0, listed[0].ledger_id, span.as_one, 0, span), *plain]
 
 
 def _found_before(record: LogVersion, listed: int) -> int:
