@@ -20,7 +20,7 @@ from bk_spark.metadata.store import ANY_VERSION
 from bk_spark.telemetry.metrics import TIER
 from tests.checkout import ROOT
 
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0
 
 
 def test_a_log_gets_a_tier_and_is_tiered_by_commands(run, fails, client, log, tmp_path: Path, capsys) -> None:

@@ -22,6 +22,8 @@ from tests.cluster.dashboard.lively_cluster import LOG, MARKUP, SECRET, Lively
 from tests.cluster.dashboard.tiered_log import SETTING, tiered_log
 
 MAX_ASSETS_BYTES = 66_000
+MODULE_S = 6 * 3600
+"""Longer than the tests of this file ever take: what they did is not older."""
 ROUTES = ("cluster", "bookies", "underreplicated", "ledgers", "logs", f"log?name={LOG}", "bookie?id=b")
 
 
@@ -82,7 +84,7 @@ def test_the_overview_tells_of_zookeeper_and_since_when_it_knows_of_marks(dashbo
     assert re.fullmatch(r"0x[0-9a-f]+", zookeeper["session_id"])
     assert 0 < zookeeper["read_s"] < zookeeper["connected_s"] <= zookeeper["session_s"]
     assert marks["rows"][-1][1] == 1
-    assert 0 <= marks["known_s"] < 600
+    assert 0 <= marks["known_s"] < MODULE_S
 
 
 def test_a_bookie_has_a_page_with_its_ports_its_boot_and_its_disks(dashboard: Dashboard, lively: Lively) -> None:
@@ -91,7 +93,7 @@ def test_a_bookie_has_a_page_with_its_ports_its_boot_and_its_disks(dashboard: Da
     value = _api(dashboard, f"bookie?id={quote(name)}")
     assert (value["id"], value["mode"], value["cookie"]["boot"]) == (name, "writable", 1)
     assert value["address"] != value["apache_address"]
-    assert abs(value["registered_ms"] / 1000 - time.time()) < 600
+    assert abs(value["registered_ms"] / 1000 - time.time()) < MODULE_S
     [directory] = value["directories"]
     assert value["shared"][directory["file_system"]] == sorted(set(rows) - {lively.lost})
     assert (value["advice"], value["marked"]) == ([], 0)
@@ -201,7 +203,7 @@ def test_marks_say_what_is_missing_since_when_and_who_works_on_it(dashboard: Das
     value = _until(lambda: _api(dashboard, "underreplicated"))
     [row] = value["rows"]
     assert (row["id"], row["missing"], row["worker"], value["count"]) == (str(lively.fragmented), [lively.lost], "worker-1", 1)
-    assert abs(row["marked_ms"] / 1000 - time.time()) < 600
+    assert abs(row["marked_ms"] / 1000 - time.time()) < MODULE_S
     assert (value["known"]["why_not"], value["lost"]) == ("no auditor runs", [lively.lost])
 
 

@@ -192,8 +192,8 @@ def test_an_attempt_that_loses_or_comes_late_leaves_nothing(compact, direct, boo
     attempts = []
 
     def another_attempt_first(self, stretches, jobs, ledgers):
-        reading = Reading(self._reading(snapshot), SCHEMA)
-        task = compaction._Task(stretches[0].groups[0], reading, Attempt(self._writing(snapshot), jobs[0], SCHEMA))
+        reading, writing = Reading(self._options.reading(snapshot), SCHEMA), self._options.writing(snapshot)
+        task = compaction._Task(stretches[0].groups[0], reading, Attempt(writing, jobs[0], SCHEMA))
         attempts.extend([task, task.run()])
         return real(self, stretches, jobs, ledgers)
 
