@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bk_spark.errors import NoSuchLedgerError
+from bk_spark.errors import MetadataConflictError, NoSuchLedgerError
 from bk_spark.log.changes.commit_logs import LogCommit
 from bk_spark.log.changes.jobs import WriteJob
 from bk_spark.log.changes.plan import CommitRequest
@@ -198,8 +198,16 @@ def _at_one_moment(machine: Machine, logs: SeveralLogs, *, is_now: bool) -> dict
     if not is_now:
         times = sorted(head.time_ms for head in heads.values())
         at = machine.world.choices.pick(times, "time") - machine.world.choices.choose(3, "before")
+        for uid, head in heads.items():
+            _check_kept(machine, uid, head, at)
         versions = {uid: machine.logs.reader.version_at(names[uid], uid, at, head) for uid, head in heads.items()}
     return {names[uid]: _listed(machine, names[uid], uid, version) for uid, version in versions.items()}
+
+
+def _check_kept(machine: Machine, uid: str, head: Head, at_ms: int) -> None:
+    """Raise what readers expect for a time before the oldest version of a log, which a vacuum left."""
+    if head.oldest_version and machine.logs.reader.version(head.name, uid, head.oldest_version).time_ms > at_ms:
+        raise MetadataConflictError(f"log '{head.name}'", "it does not keep what it held at that time")
 
 
 def _listed(machine: Machine, name: str, uid: str, version: int) -> list[bytes]:
