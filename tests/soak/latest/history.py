@@ -148,7 +148,7 @@ class History:
         """Both ways to say how; with Spark's job its own tests do it. Others may do something while rows are written."""
         deletes, ages = self._chance.random() < 0.6, (0, 0, 1, 50, 150)
         asked = KeyCompaction("gone" if deletes else None, self._chance.choice(ages), self._chance.choice(ages))
-        old, dead = self._older(asked.min_age_s), self._older(asked.tombstones_kept_s)
+        old, dead = self._compactable(asked.min_age_s), self._older(asked.tombstones_kept_s)
         meanwhile = self._chance.choice((None, None, self._append, self._vacuum, self._follow))
         with mock.patch.object(KeyCompactor, "_written", _doing(meanwhile, KeyCompactor._written)):
             if self._chance.random() < 0.5:
@@ -162,6 +162,15 @@ class History:
         self._model = compacted
         if report.commits:
             self._versions[report.version] = compacted
+
+    def _compactable(self, age_s: int) -> set[int]:
+        """The rows so old; none if the log begins with a span that has a younger one, which stays as a whole then."""
+        listed, old = self._log.snapshot().ledgers, self._older(age_s)
+        if not listed or listed[0].span is None:
+            return old
+        behind = next((one for one in listed if one.span is None), None)
+        in_span = self._numbers({} if behind is None else {"end": LogPosition(behind.ledger_id, 0)})
+        return old if old.issuperset(in_span) else set()
 
     def _older(self, age_s: int) -> set[int]:
         """Rows that were committed so long ago. Those of one moment are not told apart by less than a second."""
