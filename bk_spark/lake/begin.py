@@ -15,6 +15,13 @@ _TRIES = 50
 """Each further one means that somebody else set the tier at the same moment."""
 
 
+def check_keeps_rows(head: Head) -> None:
+    """Raise ConfigError for a log that is compacted by key."""
+    if head.compaction is not None or head.span_ledger is not None:
+        remedy = "it is compacted by key, and a table keeps every row: write to a log that is not"
+        raise ConfigError("the log to give a tier", head.name, remedy)
+
+
 def begin_tier(logs: LogStore, name: str, uid: str, table_uuid: str) -> None:
     """From now on releases that know of no tiers refuse the log. Changes nothing where it has one. Raises NoSuchLogError."""
     paths = logs.names.paths(uid)
@@ -23,9 +30,7 @@ def begin_tier(logs: LogStore, name: str, uid: str, table_uuid: str) -> None:
     begun = TierMark(table_uuid=table_uuid)
 
     def changed(head: Head) -> Head:
-        if head.compaction is not None or head.span_ledger is not None:
-            remedy = "it is compacted by key, and a table keeps every row: write to a log that is not"
-            raise ConfigError("the log to give a tier", name, remedy)
+        check_keeps_rows(head)
         return head if head.tier is not None else replace(head, tier=begun)
 
     logs.names.change_head(name, uid, changed)

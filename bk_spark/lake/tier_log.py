@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from bk_spark.errors import BookKeeperError, ConfigError
 from bk_spark.files.file_store import store_with
-from bk_spark.lake.begin import begin_tier, check_same_place, set_settings
+from bk_spark.lake.begin import begin_tier, check_keeps_rows, check_same_place, set_settings
 from bk_spark.lake.columns import UnfitColumnError, table_columns
 from bk_spark.lake.data_files import DataFiles, InTurn, TaskRunner
 from bk_spark.lake.file_tasks import FileTasks
@@ -59,6 +59,7 @@ def set_tier(opener: LogLedgerOpener, tier: Tier, seen: Tier | None = None) -> N
 
     name, uid = opener.name, _uid(opener)
     head = opener.logs.names.fresh_head(name, uid)
+    check_keeps_rows(head)  # before anything is made that the log then has no use for
     if head.tier is not None:
         check_same_place(name, opener.logs.reader.tier.settings(name, uid), tier)
     source = RowSource(opener)

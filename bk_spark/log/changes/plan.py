@@ -23,7 +23,7 @@ from bk_spark.log.stored.values import (
     Totals,
     TransactionRecord,
     WriterState,
-    pages_of,
+    page_count,
 )
 
 MAX_OPEN_LEDGERS = 2
@@ -305,7 +305,7 @@ def plan_commit(head: Head, request: CommitRequest, found: Findings, job_id: str
         base_version=base,
         application=request.application,
         job_id=job_id,
-        pages=len(pages_of(request.ledgers, request.remove, request.entries)),
+        pages=page_count(request.ledgers, request.remove, request.entries),
         added=added,
         removed=removed,
         total=total,

@@ -389,6 +389,11 @@ class TransactionState(StoredRecord):
     """How many transactions were dropped as duplicates of what the id had committed before."""
 
 
+def page_count(ledgers: Sequence[CommittedLedger], removed: Sequence[int], entries: Sequence[EntryRows] = ()) -> int:
+    """How many pages hold all of it."""
+    return -(-max(len(ledgers), len(removed)) // _ledgers_per_page(ledgers)) + len(in_pages(entries))
+
+
 def pages_of(ledgers: Sequence[CommittedLedger], removed: Sequence[int], entries: Sequence[EntryRows] = ()) -> list[Page]:
     """The pages that hold all of it, in order."""
     most = _ledgers_per_page(ledgers)

@@ -15,7 +15,6 @@ from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.entries.batch import binaries
 from bk_spark.errors import CorruptionError, NoSuchLedgerError
 from bk_spark.log.spans.span_handle import PLACE_FIELD, SpanHandle
-from bk_spark.log.stored.by_key.settings import PLACE
 from bk_spark.log.stored.by_key.spans import LedgerSpan
 from bk_spark.log.stored.values import CommittedLedger
 from bk_spark.log.tier.asked_rows import AskedRows
@@ -156,7 +155,3 @@ def test_a_ledger_that_is_gone_is_named() -> None:
 
     with pytest.raises(NoSuchLedgerError, match="ledger 0"):
         ids(SpanHandle(LedgerSpan(tuple(world.ledgers), 10), gone).rows(0, 9, ASKED))
-
-
-def test_the_column_of_places_has_a_name_of_ours() -> None:
-    assert PLACE.startswith("_bk_spark")

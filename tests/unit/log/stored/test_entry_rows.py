@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from bk_spark.log.stored.by_key import entry_rows
 from bk_spark.log.stored.by_key.entry_rows import RUNS_PER_PAGE, EntryRows, in_pages, rows_before
-from bk_spark.log.stored.values import Page, pages_of
+from bk_spark.log.stored.values import Page, page_count, pages_of
 from bk_spark.metadata.store import MAX_VALUE_BYTES
 
 LEDGERS = st.lists(st.lists(st.integers(0, 3), min_size=2, max_size=30), max_size=6)
@@ -18,7 +18,9 @@ def test_the_rows_before_any_entry_are_known_however_the_pages_are_cut(ledgers: 
     known = entry_rows.RUNS_PER_PAGE
     entry_rows.RUNS_PER_PAGE = most + 2
     try:
-        pages = [Page.decode("it", page.encode()) for page in pages_of([], [], [*map(EntryRows.of, range(6), ledgers)])]
+        given = [*map(EntryRows.of, range(6), ledgers)]
+        pages = [Page.decode("it", page.encode()) for page in pages_of([], [7], given)]
+        assert page_count([], [7], given) == len(pages)
     finally:
         entry_rows.RUNS_PER_PAGE = known
     found = [one for page in pages for one in page.entries]
