@@ -44,8 +44,9 @@ from bk_spark.log.stream.follow import LogFollower
 from bk_spark.log.stream.positions import StreamPosition, behind
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
 from bk_spark.metadata.store import Create, MetadataStore, SetValue, StoreChange
+from bk_spark.metadata.uri import parse_uri
 from bk_spark.metadata.znodes import Znodes
-from bk_spark.metadata.zookeeper import connect, parse_uri
+from bk_spark.metadata.zookeeper import connect
 
 PER_COMMIT = 10
 """Ledgers of one commit, as of a streaming sink with ten partitions."""

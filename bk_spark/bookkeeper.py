@@ -20,7 +20,7 @@ from bk_spark.client.ledger.read_handle import ReadHandle
 from bk_spark.client.ledger.recovery_on_open import recovered
 from bk_spark.client.ledger.write_handle import AdvWriteHandle, WriteHandle
 from bk_spark.config import ClientConfig, DigestType, LedgerOptions
-from bk_spark.embedded.join import advice_for, resolve
+from bk_spark.embedded.join import advice_for, resolve, with_own_files
 from bk_spark.errors import ConfigError, MetadataConflictError, MetadataUnavailableError, UnauthorizedAccessError
 from bk_spark.log.changes.jobs import WriteJob
 from bk_spark.log.cleanup.orphans import OLDER_THAN_S, Orphan, Orphans
@@ -37,8 +37,9 @@ from bk_spark.log.tier.opener import LogLedgerOpener
 from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
 from bk_spark.metadata.registration import RegisteredBookie, list_bookies, open_root
 from bk_spark.metadata.store import MetadataStore
+from bk_spark.metadata.uri import parse_uri
 from bk_spark.metadata.znodes import Znodes
-from bk_spark.metadata.zookeeper import ZooKeeperStore, connect, parse_uri
+from bk_spark.metadata.zookeeper import ZooKeeperStore, connect_with
 from bk_spark.progress import Progress, no_progress
 from bk_spark.tls.files import check_files
 from bk_spark.topic.access import TopicAccess
@@ -60,22 +61,23 @@ class BookKeeper:
     """A client of the cluster at ``metadata_uri``, such as ``zk://127.0.0.1:2181/ledgers``. Threads may share it.
 
     ``embedded:DIR`` is a cluster of this machine in the directory DIR: it starts at its first use, its users share it, and it
-    ends after the last one.
+    ends after the last one. With ``embedded:DIR?tls=true`` it makes certificates, and only who can read DIR is served.
 
     Raises ConfigError for a malformed URI and for such a cluster that does not start, MetadataUnavailableError if no metadata
     store answers within ``config.connect_timeout_s``. Close it, or use it in a ``with`` statement.
     """
 
     def __init__(self, metadata_uri: str, config: ClientConfig | None = None) -> None:
-        self.config = config or ClientConfig()
-        check_files(self.config)
-        self._opened: Final = owned_result(lambda: _Opened.at(metadata_uri, self.config), _Opened.close)
+        given = config or ClientConfig()
+        check_files(given)
+        self._opened: Final = owned_result(lambda: _Opened.at(metadata_uri, given), _Opened.close)
         self.metadata_store: Final = self._opened.store
         """The client's session with the metadata store, for tools that look at a whole cluster. It ends with the client."""
         self.znodes: Final = self._opened.znodes
         """Where things are in the metadata store."""
         self.context: Final = self._opened.context
         """The client's connections to bookies, for what re-replicates ledgers. They end with the client."""
+        self.config: Final = self.context.config
         self._ledgers = LedgerStore(self.metadata_store, self.znodes)
         self.logs = LogStore(
             self.metadata_store,
@@ -374,16 +376,11 @@ class BookKeeper:
 
     def _pulsar_store(self, root: PulsarRoot) -> MetadataStore:
         """The session with the servers that hold Pulsar's metadata: this client's own, where they are the same."""
-        if root.hosts == parse_uri(self._uri)[0]:
+        if root.is_beside(self._uri):
             return self.metadata_store
         with self._pulsars_lock:
             if root not in self._pulsars:
-                self._pulsars[root] = connect(
-                    root.uri,
-                    connect_timeout_s=self.config.connect_timeout_s,
-                    session_timeout_s=self.config.session_timeout_s,
-                    auth=self.config.zookeeper_auth,
-                )
+                self._pulsars[root] = connect_with(root.uri, self.config)
             return self._pulsars[root]
 
     def _recover_ledger(self, ledger_id: int) -> LedgerMetadata:
@@ -435,14 +432,9 @@ class _Opened:
     @classmethod
     def at(cls, metadata_uri: str, config: ClientConfig) -> _Opened:
         uri = resolve(metadata_uri)
+        config = with_own_files(uri, config)
         _, root = parse_uri(uri)
-        store = connect(
-            uri,
-            connect_timeout_s=config.connect_timeout_s,
-            session_timeout_s=config.session_timeout_s,
-            auth=config.zookeeper_auth,
-            advice=advice_for(uri),
-        )
+        store = connect_with(uri, config, advice_for(uri))
         try:
             znodes = open_root(store, root)
             return cls(uri, store, znodes, ClientContext(store, znodes, config))

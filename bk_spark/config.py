@@ -55,8 +55,14 @@ ZOOKEEPER_AUTH_NAME = "zookeeper_auth (zookeeperAuth, --zookeeper-auth-file)"
 ZOOKEEPER_AUTH_VARIABLE = "BK_SPARK_ZOOKEEPER_AUTH"
 """The environment variable with the credential, for commands and the data source. An option takes precedence."""
 
-ZOOKEEPER_AUTH = r"(?!(?:sasl|world|ip|auth):)[a-z0-9_-]+:[^\r\n]+"
-"""A scheme that identifies a session, and a credential. Excluded schemes name everybody or a network, or need a handshake."""
+BY_CERTIFICATE = "x509"
+"""The identity for ZooKeeper that is the certificate of the connection."""
+
+ZOOKEEPER_AUTH = rf"{BY_CERTIFICATE}|(?!(?:{BY_CERTIFICATE}|world|ip|auth):)[a-z0-9_-]+:[^\r\n]+"
+"""The certificate, or a scheme that identifies a session, and a credential. Excluded schemes name everybody or a network."""
+
+_WITH_USER = ("digest:", "sasl:")
+"""Schemes whose credential is a user's name and a password."""
 
 
 class DigestType(Enum):
@@ -185,7 +191,9 @@ class ClientConfig:
     """A PEM file of the certificate's private key, without a passphrase."""
 
     zookeeper_auth: str = field(default="", repr=False)
-    """``scheme:credential``, such as ``digest:user:password``: this client's identity for ZooKeeper. Never shown."""
+    """This client's identity for ZooKeeper: ``digest:user:password``, ``sasl:user:password``, or ``x509`` for its certificate.
+
+    It is never shown."""
 
     def __post_init__(self) -> None:
         _check_positive(self)
@@ -311,6 +319,9 @@ class BookieConfig:
     apache_clear_clients: bool = False
     """True: with TLS files, ``apache_port`` also serves clients without TLS. Meant for the time in which clients move to it."""
 
+    clear_port: int = -1
+    """A second port, for clients without TLS: 0 takes a free one, -1 serves none. Meant for the time in which they move."""
+
     http_port: int = -1
     """The port for metrics, health and readiness: 0 takes a free port, -1 serves none. Anybody who reaches it can read them."""
 
@@ -330,7 +341,9 @@ class BookieConfig:
     """A file for the audit log: fences, requests of operators, refusals. Empty: it goes to the log of the bookie."""
 
     zookeeper_auth: str = field(default="", repr=False)
-    """``scheme:credential``, such as ``digest:user:password``: this bookie's identity for ZooKeeper. Never shown."""
+    """This bookie's identity for ZooKeeper: ``digest:user:password``, ``sasl:user:password``, or ``x509`` for its certificate.
+
+    It is never shown."""
 
     def __post_init__(self) -> None:
         _check_positive(self)
@@ -338,6 +351,7 @@ class BookieConfig:
         _check_host("http_host", self.http_host)
         _check_extra_port("http_port", self.http_port)
         _check_extra_port("apache_port", self.apache_port)
+        _check_extra_port("clear_port", self.clear_port)
         _check_memory(self)
         _check_fractions(self)
         _check_frames(self)
@@ -346,6 +360,9 @@ class BookieConfig:
         if self.tls_ca and not self.tls_certificate:
             remedy = "a bookie without a certificate speaks no TLS: give tls_certificate and tls_key too"
             raise ConfigError(TLS_NAMES["tls_ca"], self.tls_ca, remedy)
+        if self.clear_port >= 0 and not self.tls_certificate:
+            remedy = "without tls_certificate the bookie's port serves clients without TLS already: leave it out"
+            raise ConfigError("clear_port", self.clear_port, remedy)
 
     def client_config(self) -> ClientConfig:
         """The settings of the client in a bookie's process, which repairs the bookie from other bookies.
@@ -427,8 +444,8 @@ def _check_security(config: ClientConfig | BookieConfig) -> None:
 def check_zookeeper_auth(auth: str) -> None:
     """Raise ConfigError, without the credential in it, unless ``auth`` is empty or ``scheme:credential``."""
     is_good = isinstance(auth, str) and (auth == "" or re.fullmatch(ZOOKEEPER_AUTH, auth) is not None)
-    if not is_good or (auth.startswith("digest:") and auth.count(":") < 2):
-        remedy = "it must be scheme:credential, such as digest:user:password, without a line break"
+    if not is_good or (auth.startswith(_WITH_USER) and auth.count(":") < 2):
+        remedy = "it must be scheme:credential, such as digest:user:password, without a line break, or x509"
         raise ConfigError(ZOOKEEPER_AUTH_NAME, State("(not shown)"), remedy)
 
 
@@ -436,7 +453,7 @@ def _check_positive(config: Any) -> None:
     """Check that numbers are above 0 and flags are booleans. Texts have checks of their own."""
     for name, declared in config.__dataclass_fields__.items():
         value = getattr(config, name)
-        if declared.type == "str" or name in ("http_port", "apache_port"):
+        if declared.type == "str" or name in ("http_port", "apache_port", "clear_port"):
             continue
         if declared.type == "bool":
             if not isinstance(value, bool):

@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from benchmarks.log_planning import Cluster, MadeLog, Times
 from benchmarks.speed.measure import Claim, Result, Sample, Setting, alternate, claim, workload
 from bk_spark.local.cluster import LocalCluster
+from bk_spark.metadata.uri import parse_uri
 from bk_spark.metadata.znodes import Znodes
-from bk_spark.metadata.zookeeper import connect, parse_uri
+from bk_spark.metadata.zookeeper import connect
 
 SIZES, SMALL_SIZES = (10, 1_000, 100_000), (10, 100)
 COMMITS, SMALL_COMMITS = 20, 2

@@ -46,7 +46,7 @@ def command(commands: Commands, name: str, text: str, handler: Handler) -> argpa
         "--metadata",
         metavar="URI",
         default=os.environ.get("BK_SPARK_METADATA"),
-        help="the cluster: zk://host:port[,...]/ledgers",
+        help="the cluster: zk://host:port[,...]/ledgers[?tls=true]",
     )
     add_security(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON value a line")
@@ -56,14 +56,14 @@ def command(commands: Commands, name: str, text: str, handler: Handler) -> argpa
 
 def add_security(parser: argparse.ArgumentParser) -> None:
     """No option takes a secret: every user of a machine sees the arguments of every process."""
-    group = parser.add_argument_group("security", "PEM files for TLS with bookies; who this is to ZooKeeper")
+    group = parser.add_argument_group("security", "PEM files for TLS with bookies and ZooKeeper; who this is to ZooKeeper")
     group.add_argument("--tls-ca", metavar="FILE", help="authorities that sign the certificates of the other side; for TLS")
     group.add_argument("--tls-certificate", metavar="FILE", help="this side's certificate, with its chain")
     group.add_argument("--tls-key", metavar="FILE", help="the certificate's private key, without a passphrase")
     group.add_argument(
         "--zookeeper-auth-file",
         metavar="FILE",
-        help=f"a file with scheme:credential, such as digest:user:password (or the variable {ZOOKEEPER_AUTH_VARIABLE})",
+        help=f"a file with x509, digest:USER:PASSWORD or sasl:USER:PASSWORD (or the variable {ZOOKEEPER_AUTH_VARIABLE})",
     )
 
 

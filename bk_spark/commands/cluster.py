@@ -23,6 +23,7 @@ from bk_spark.metadata.ledger_ids import next_ledger_id, raise_ledger_ids
 from bk_spark.metadata.ledger_layout import LedgerLayout
 from bk_spark.metadata.registration import initialise_cluster, instance_id, intended_root, list_bookies
 from bk_spark.metadata.store import BadVersionError, NoNodeError, find_children
+from bk_spark.metadata.zookeeper_members import members, protect
 from bk_spark.telemetry.logging_setup import set_up_logging
 from bk_spark.wire.messages import HIGHEST_LEDGER_ID, AdminOperation
 
@@ -36,7 +37,11 @@ def add(commands: Commands) -> None:
     init = command(group, "init", text, _init)
     text = "how ledgers are laid out, for good (default: hierarchical, or as it is); flat is for some ten thousand ledgers"
     init.add_argument("--layout", choices=[layout.value for layout in LedgerLayout], help=text)
-    command(group, "show", "instance id, layout and number of bookies", _show)
+    text = "give everything in the root to the cluster's members alone: to the identity of this command, and to the given ones"
+    protection = command(group, "protect", text, _protect)
+    text = "another identity as ZooKeeper writes it: x509:SUBJECT, sasl:USER, digest:USER:HASH; may be given several times"
+    protection.add_argument("--member", action="append", metavar="IDENTITY", help=text)
+    command(group, "show", "instance id, layout, members and number of bookies", _show)
     text = "after the metadata store went back to an older copy: have new ledger ids above all that bookies hold; see its page"
     raise_ids = command(group, "raise-ledger-ids", text, _raise_ledger_ids)
     text = (
@@ -93,10 +98,17 @@ def _show(args: argparse.Namespace) -> None:
             "instance_id": instance_id(store, znodes),
             "layout": znodes.layout.value,
             "layout_value": znodes.layout_value.decode().replace("\n", " "),
+            "members": members(store, znodes.root),
             "writable_bookies": sum(not bookie.read_only for bookie in bookies),
             "read_only_bookies": sum(bookie.read_only for bookie in bookies),
         }
         print_record(record, as_json=args.json)
+
+
+def _protect(args: argparse.Namespace) -> None:
+    with metadata_store(args) as (store, znodes):
+        changed = protect(store, znodes.root, args.member or [])
+        print_record({"members": members(store, znodes.root), "changed": changed}, as_json=args.json)
 
 
 def _raise_ledger_ids(args: argparse.Namespace) -> None:

@@ -15,11 +15,12 @@ from bk_spark.bookie.identity.identity import check_store
 from bk_spark.client.driver.bookies import NOT_REGISTERED
 from bk_spark.commands.program.parser import UsageError
 from bk_spark.config import TLS_NAMES, ZOOKEEPER_AUTH, ZOOKEEPER_AUTH_VARIABLE, ClientConfig
-from bk_spark.embedded.join import advice_for, is_embedded, named_directory, resolve
+from bk_spark.embedded.join import advice_for, is_embedded, named_directory, resolve, with_own_files
 from bk_spark.errors import ConfigError, State
 from bk_spark.metadata.registration import open_root
+from bk_spark.metadata.uri import parse_uri
 from bk_spark.metadata.znodes import Znodes
-from bk_spark.metadata.zookeeper import ZooKeeperStore, connect, parse_uri
+from bk_spark.metadata.zookeeper import ZooKeeperStore, connect_with
 from bk_spark.tls.files import warn_of_open_file
 from bk_spark.wire.messages import AdministerReply, Status
 
@@ -101,15 +102,9 @@ def metadata_store(
 def store_and_root(args: argparse.Namespace, config: ClientConfig | None = None) -> Iterator[tuple[ZooKeeperStore, str]]:
     """As ``metadata_store``, for a root that need not be initialised."""
     uri = metadata_uri(args)
-    config = config or client_config(args)
+    config = with_own_files(uri, config or client_config(args))
     _, root = parse_uri(uri)
-    with connect(
-        uri,
-        connect_timeout_s=config.connect_timeout_s,
-        session_timeout_s=config.session_timeout_s,
-        auth=config.zookeeper_auth,
-        advice=advice_for(uri),
-    ) as store:
+    with connect_with(uri, config, advice_for(uri)) as store:
         yield store, root
 
 

@@ -109,7 +109,7 @@ OPTIONS: tuple[Option, ...] = (
         "all",
         f"${METADATA_VARIABLE}",
         values.text,
-        "the cluster: `zk://host:port[,host:port…]/root`, or `embedded:DIR`",
+        "the cluster: `zk://host:port,…/root[?tls=true]`, or `embedded:DIR`",
     ),
     Option("path", "all", "(or the next three)", values.text, "name of the log, as given to `load(…)` and `save(…)`"),
     Option("logs", "read", "", values.log_names, "names of several logs, `a,b,c`, for one read"),
@@ -264,7 +264,7 @@ OPTIONS: tuple[Option, ...] = (
         "the log's schema takes new columns and fields, and wider types",
         rows_only=True,
     ),
-    Option("tlsCa", "all", "", values.text, "TLS with bookies: authorities, a PEM file on all machines"),
+    Option("tlsCa", "all", "", values.text, "TLS with bookies (and ZooKeeper): authorities, as a PEM file"),
     Option("tlsCertificate", "all", "", values.text, "this client's certificate, a PEM file on all machines"),
     Option("tlsKey", "all", "", values.text, "the certificate's private key, a PEM file on all machines"),
     Option(
@@ -272,7 +272,7 @@ OPTIONS: tuple[Option, ...] = (
         "all",
         f"${ZOOKEEPER_AUTH_VARIABLE}",
         values.text,
-        "`digest:user:password`; Spark may show it, not the variable",
+        "`digest:` or `sasl:user:password`, `x509`; Spark may show it",
     ),
 )
 """Every option except ``client.<field>``: any field of ClientConfig, such as ``client.add_timeout_s``."""

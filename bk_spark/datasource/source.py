@@ -127,7 +127,7 @@ class BookKeeperDataSource(DataSource):
     ==================== =========== ======================== ====================
     option               for         default                  meaning
     ==================== =========== ======================== ====================
-    metadata             all         $BK_SPARK_METADATA       the cluster: `zk://host:port[,host:port…]/root`, or `embedded:DIR`
+    metadata             all         $BK_SPARK_METADATA       the cluster: `zk://host:port,…/root[?tls=true]`, or `embedded:DIR`
     path                 all         (or the next three)      name of the log, as given to `load(…)` and `save(…)`
     logs                 read        (none)                   names of several logs, `a,b,c`, for one read
     logsPattern          read        (none)                   regular expression: reads the logs whose whole name it matches
@@ -177,10 +177,10 @@ class BookKeeperDataSource(DataSource):
     view                 batch read  all                      `latest`: of each `partitionKey` the newest row alone
     deletedBy            batch read  (none)                   with `view=latest`: a boolean column, true where a key is gone
     mergeSchema          write       false                    the log's schema takes new columns and fields, and wider types
-    tlsCa                all         (none)                   TLS with bookies: authorities, a PEM file on all machines
+    tlsCa                all         (none)                   TLS with bookies (and ZooKeeper): authorities, as a PEM file
     tlsCertificate       all         (none)                   this client's certificate, a PEM file on all machines
     tlsKey               all         (none)                   the certificate's private key, a PEM file on all machines
-    zookeeperAuth        all         $BK_SPARK_ZOOKEEPER_AUTH `digest:user:password`; Spark may show it, not the variable
+    zookeeperAuth        all         $BK_SPARK_ZOOKEEPER_AUTH `digest:` or `sasl:user:password`, `x509`; Spark may show it
     client.<field>       all                                  any field of ClientConfig, such as ``client.add_timeout_s``
     ==================== =========== ======================== ====================
 

@@ -21,17 +21,25 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
+from bk_spark.config import ClientConfig
 from bk_spark.embedded.owners import CLUSTER, owner_of, refusal_of_cluster
 from bk_spark.errors import ConfigError
 
 PREFIX = "embedded:"
 _MACHINE = "#on:"
+_TLS = "?tls=true"
 STATE_FILE = "embedded.json"
 LOG_FILE = "embedded.log"
+
+TLS = "--tls"
+"""The argument with which a host makes certificates where there are none."""
+
+TLS_DIRECTORY = "tls"
+"""Where in its directory a local cluster keeps them."""
 
 SHOWN_AS = "bk_spark.embedded.host"
 """Stands in the command line of the host, where operators look for it (docs/guide/install.md)."""
@@ -103,14 +111,16 @@ def is_embedded(uri: object) -> bool:
 
 def settled(uri: str) -> str:
     """``uri`` for other processes of this program: ``embedded:DIR`` gets an absolute directory and this machine's name."""
-    return f"{PREFIX}{_directory(uri)}{_MACHINE}{socket.gethostname()}" if is_embedded(uri) else uri
+    tls = _TLS if _asks_for_tls(uri) else ""
+    return f"{PREFIX}{_directory(uri)}{tls}{_MACHINE}{socket.gethostname()}" if is_embedded(uri) else uri
 
 
 def resolve(uri: str, used_by: int | None = None) -> str:
     """The metadata URI behind ``uri``, which is returned as it is unless it is ``embedded:DIR``.
 
-    Then the cluster in DIR serves on return, while this process lives, or the process ``used_by``. Raises ConfigError for a
-    malformed URI, a directory that cannot be used, one that is settled on another machine, and a cluster that does not start.
+    Then the cluster in DIR serves on return, while this process lives, or the process ``used_by``. ``embedded:DIR?tls=true``
+    makes it speak TLS alone, for good. Raises ConfigError for a malformed URI, a directory that cannot be used, one that is
+    settled on another machine, and a cluster that does not start, or that runs without the TLS that is asked for.
     """
     if not is_embedded(uri):
         return uri
@@ -125,14 +135,28 @@ def resolve(uri: str, used_by: int | None = None) -> str:
         inode = _inode(directory)
         joined = _joined.get(inode) if inode is not None else None
         if joined is None or not joined.is_open:
-            joined = _join(directory)
+            joined = _join(directory, tls=_asks_for_tls(uri))
             _joined[joined.host.directory] = joined
             if used_by is not None:
                 with suppress(OSError):  # the host has ended already: the next use starts another one
                     joined.connection.sendall(f"{used_by}\n".encode())
             for sentence in joined.host.refused:
                 logger.warning("%s%s: %s", PREFIX, directory, sentence)
+    if _asks_for_tls(uri) and not joined.host.metadata.endswith(_TLS):
+        remedy = f"its cluster was started without TLS: end its users, then use {PREFIX}{directory}{_TLS} first"
+        raise ConfigError("the metadata URI", f"{PREFIX}{directory}{_TLS}", remedy)
     return joined.host.metadata
+
+
+def with_own_files(metadata: str, config: ClientConfig) -> ClientConfig:
+    """``config`` with the TLS files of the embedded cluster at ``metadata``, if there is one and ``config`` names none."""
+    if config.tls_ca or not metadata.endswith(_TLS):
+        return config
+    found = next((one.directory for one in list(_joined.values()) if one.host.metadata == metadata), None)
+    if found is None:
+        return config
+    ca, certificate, key = (str(found / TLS_DIRECTORY / file) for file in ("ca.pem", "client.pem", "client.key"))
+    return replace(config, tls_ca=ca, tls_certificate=certificate, tls_key=key)
 
 
 def advice_for(metadata: str) -> Callable[[], str] | None:
@@ -177,14 +201,18 @@ def named_directory(uri: str) -> str:
     name, _, _ = uri.removeprefix(PREFIX).partition(_MACHINE)
     if not name:
         raise ConfigError("the metadata URI", uri, "name a directory: embedded:/var/lib/bk_spark, or embedded:data")
-    return name
+    return name.removesuffix(_TLS)
+
+
+def _asks_for_tls(uri: str) -> bool:
+    return uri.partition(_MACHINE)[0].endswith(_TLS)
 
 
 def _directory(uri: str) -> Path:
     return Path(named_directory(uri)).expanduser().resolve()
 
 
-def _join(directory: Path) -> _Joined:
+def _join(directory: Path, *, tls: bool = False) -> _Joined:
     deadline_s = time.monotonic() + START_S
     started: subprocess.Popen[bytes] | None = None
     started_in: tuple[int, int] | None = None
@@ -193,7 +221,7 @@ def _join(directory: Path) -> _Joined:
             raise ConfigError("the metadata URI", f"{PREFIX}{directory}", refusal)
         inode = _make(directory)
         if started is None or started_in != inode or started.poll() == 0:  # it found another host, which then ended
-            started, started_in = _start(directory), inode
+            started, started_in = _start(directory, tls=tls), inode
         if started.poll() not in (None, 0) and _inode(directory) == inode:
             raise _failure(directory, "did not start")
         if time.monotonic() >= deadline_s:
@@ -262,14 +290,15 @@ def greeted(directory: Path) -> _Joined | None:
     return None
 
 
-def _start(directory: Path) -> subprocess.Popen[bytes]:
+def _start(directory: Path, *, tls: bool) -> subprocess.Popen[bytes]:
     """In a session of its own: Ctrl-C in a terminal ends the user, and the host ends after it."""
     package = str(Path(__file__).resolve().parent.parent.parent)
     python_path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
+    words = [str(directory), *([TLS] if tls else [])]
     try:
         with (directory / LOG_FILE).open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-P", "-X", SHOWN_AS, "-m", "bk_spark.local.embedded_host", str(directory)],
+                [sys.executable, "-P", "-X", SHOWN_AS, "-m", "bk_spark.local.embedded_host", *words],
                 cwd=directory,
                 env={**os.environ, "PYTHONPATH": python_path},
                 stdin=subprocess.DEVNULL,

@@ -32,6 +32,7 @@ from bk_spark.bookie.directories import Directories
 from bk_spark.bookie.identity.cookie import format_bookie, read_cookie
 from bk_spark.bookie.identity.cookie_file import COOKIE_FILE
 from bk_spark.config import BookieConfig, ClientConfig
+from bk_spark.embedded.join import TLS_DIRECTORY
 from bk_spark.embedded.owners import refusal_of_cluster
 from bk_spark.embedded.turn import is_hosted_elsewhere
 from bk_spark.errors import BookKeeperError, ConfigError, MetadataUnavailableError, ProcessFailedError, State, StorageError
@@ -43,13 +44,13 @@ from bk_spark.local.process import Keeper, LocalProcess, end_all
 from bk_spark.local.refusals import RefusedBookie, reason_of
 from bk_spark.local.remains import set_remains_aside
 from bk_spark.local.renewal import renew
-from bk_spark.local.security import command_environment, command_options, local_tls
+from bk_spark.local.security import LocalTls, command_environment, command_options, local_tls
 from bk_spark.local.state import read_state, write_state
 from bk_spark.local.zookeeper_server import LocalZooKeeper, zookeeper_command
 from bk_spark.metadata.ledger_layout import LedgerLayout
 from bk_spark.metadata.registration import initialise_cluster, intended_root, lookup, open_root, unregister
 from bk_spark.metadata.znodes import Znodes
-from bk_spark.metadata.zookeeper import ZooKeeperStore, connect
+from bk_spark.metadata.zookeeper import ZooKeeperStore, connect_with
 from bk_spark.replication.auditor_znodes import candidates
 from bk_spark.replication.settings import AutoRecoveryConfig
 from bk_spark.tls.files import TlsFiles
@@ -62,9 +63,6 @@ DEFAULT_AUTORECOVERY_CONFIG = AutoRecoveryConfig()
 
 MAX_BOOKIES = 100
 """Each is a process of some 70 MB, and takes two descriptors of the owner, which keeps its port, of the 1,024 it may have."""
-
-_SESSION_S = 10.0
-"""Time to connect, and session timeout, of the short sessions in which this module looks at its cluster."""
 
 _POLL_S = 0.1
 
@@ -110,7 +108,7 @@ class LocalCluster:
     ) -> None:
         if isinstance(bookies, bool) or not isinstance(bookies, int) or not 0 <= bookies <= MAX_BOOKIES:
             raise ConfigError("bookies", bookies, f"it must be a whole number from 0 to {MAX_BOOKIES}")
-        java = zookeeper_command()
+        java = zookeeper_command(tls=tls)
         self._temporary = data_dir is None
         self.data_dir = _directory(data_dir)
         self._inode = inode_of(self.data_dir)
@@ -124,12 +122,14 @@ class LocalCluster:
             undo.callback(self._remove_temporary)
             self._keeper = undo.enter_context(_keeper(self.data_dir, self._temporary))
             self.place.check_unshared()
-            self._bookie_config, self.client_config = _secured(bookie_config, self.data_dir / "tls" if tls else None)
+            files = local_tls(self.data_dir / TLS_DIRECTORY) if tls else None
+            self._bookie_config, self.client_config = _secured(bookie_config, files)
             self._state = whole_state(self.place)
             set_remains_aside(self.place)
             self._ports = undo.enter_context(Ports())
             self._begin()
-            self.zookeeper = LocalZooKeeper(self._keeper, self.data_dir / "zookeeper", self._zookeeper_port(), java)
+            directory = self.data_dir / "zookeeper"
+            self.zookeeper = LocalZooKeeper(self._keeper, directory, self._zookeeper_port(), java, files)
             undo.callback(self._stop_processes)
             self._undo = undo
             self._start(max(bookies, len(self._state.bookie_ports)), start_bookies=start_bookies)
@@ -142,7 +142,7 @@ class LocalCluster:
     @property
     def metadata_uri(self) -> str:
         """What clients and Spark's option ``metadata`` take."""
-        return f"zk://{HOST}:{self.zookeeper.port}{ROOT}"
+        return self.zookeeper.uri(ROOT)
 
     @property
     def bookies(self) -> list[LocalBookie]:
@@ -165,7 +165,7 @@ class LocalCluster:
     def add_bookie(self) -> LocalBookie:
         """Format and start one more bookie."""
         self._check_open()
-        with _connect(self.metadata_uri, self._bookie_config.zookeeper_auth) as store:
+        with connect_with(self.metadata_uri, self.client_config) as store:
             bookie = self._join(None)
             bookie.identify(store)
         self._save_ports()
@@ -234,7 +234,7 @@ class LocalCluster:
 
     def _start(self, bookies: int, *, start_bookies: bool) -> None:
         self._start_zookeeper()
-        with _connect(self.metadata_uri, self._bookie_config.zookeeper_auth) as store:
+        with connect_with(self.metadata_uri, self.client_config) as store:
             znodes = intended_root(store, ROOT, self._layout)
             initialise_cluster(store, znodes)
             for port in (*self._state.bookie_ports, *[None] * (bookies - len(self._state.bookie_ports))):
@@ -269,7 +269,7 @@ class LocalCluster:
             for bookie in ended:
                 if bookie not in self._refused:
                     _log_end(bookie)
-            with _connect(self.metadata_uri, self._bookie_config.zookeeper_auth) as store:
+            with connect_with(self.metadata_uri, self.client_config) as store:
                 self._start_bookies(store, ended)
 
     def _start_bookies(self, store: ZooKeeperStore, bookies: Sequence[LocalBookie]) -> None:
@@ -376,7 +376,7 @@ class LocalBookie(LocalProcess):
 
     def start(self) -> None:
         """Start it, and wait until it is registered and accepts connections."""
-        with _connect(self._metadata_uri, self.config.zookeeper_auth) as store:
+        with connect_with(self._metadata_uri, self.config.client_config()) as store:
             self.launch(store)
             self.await_ready(store)
 
@@ -435,7 +435,7 @@ class LocalAutoRecovery(LocalProcess):
         self.name = f"{self._directory.name}.{self._starts}"
         options = ["--metadata", self._metadata_uri, "--name", self.name, "--http-host", HOST]
         command = [*_command("autorecovery", "run", options, self.config), *command_options(self._client)]
-        with _connect(self._metadata_uri, self._client.zookeeper_auth) as store:
+        with connect_with(self._metadata_uri, self._client) as store:
             self._launch(command, command_environment(self._client))
             self._await(lambda: self.name in candidates(store, Znodes(ROOT)))
 
@@ -463,21 +463,16 @@ def _log_end(process: LocalProcess) -> None:
     logger.warning("%s %s, and is started again (its log: %s)", process.log.stem, how, process.log)
 
 
-def _secured(bookie_config: BookieConfig, tls_dir: Path | None) -> tuple[BookieConfig, ClientConfig]:
-    """The settings of the bookies, and those of their clients. With ``tls_dir`` both name files in it."""
+def _secured(bookie_config: BookieConfig, files: LocalTls | None) -> tuple[BookieConfig, ClientConfig]:
+    """The settings of the bookies, and those of their clients, which name the files."""
     client_config = bookie_config.client_config()
-    if tls_dir is None:
+    if files is None:
         return bookie_config, client_config
-    bookie_files, client_files = local_tls(tls_dir)
-    return _with_files(bookie_config, bookie_files), _with_files(client_config, client_files)
+    return _with_files(bookie_config, files.server), _with_files(client_config, files.client)
 
 
 def _with_files(config: _Config, files: TlsFiles) -> _Config:
     return dataclasses.replace(config, tls_ca=files.ca, tls_certificate=files.certificate, tls_key=files.key)
-
-
-def _connect(metadata_uri: str, auth: str) -> ZooKeeperStore:
-    return connect(metadata_uri, connect_timeout_s=_SESSION_S, session_timeout_s=_SESSION_S, auth=auth)
 
 
 def uri_in_use(directory: Path) -> str:

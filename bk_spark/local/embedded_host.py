@@ -18,7 +18,7 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from bk_spark.embedded.join import HOST, START_S, STATE_FILE, greeted, read_host
+from bk_spark.embedded.join import HOST, START_S, STATE_FILE, TLS, TLS_DIRECTORY, greeted, read_host
 from bk_spark.embedded.turn import Turn, takes_part
 from bk_spark.embedded.users import Users
 from bk_spark.errors import BookKeeperError, ConfigError, StorageError
@@ -54,7 +54,8 @@ _POLL_S = 0.1
 def main() -> int:
     directory = Path(sys.argv[1])
     try:
-        cluster = _cluster(directory)
+        tls = TLS in sys.argv[2:] or (directory / TLS_DIRECTORY).is_dir()
+        cluster = _cluster(directory, tls=tls)
         if cluster is None:
             return 0
         with cluster:
@@ -68,7 +69,7 @@ def main() -> int:
     return 0
 
 
-def _cluster(directory: Path) -> LocalCluster | None:
+def _cluster(directory: Path, *, tls: bool) -> LocalCluster | None:
     """The cluster, once the directory is free; None if another host serves it.
 
     Another host may be starting or ending, which takes its time. But if it is this one's turn, no other host is there, and what
@@ -79,7 +80,7 @@ def _cluster(directory: Path) -> LocalCluster | None:
     while True:
         if turn.take():
             with suppress(DataDirectoryInUseError):
-                return LocalCluster(BOOKIES, directory)
+                return LocalCluster(BOOKIES, directory, tls=tls)
         elif greeted(directory) is not None:
             return None
         else:  # behind the greeting, for which a busy host takes as long as leftovers may

@@ -1,4 +1,5 @@
-"""TLS for a local cluster: its own authority, one certificate for all its bookies, and one for all its clients.
+"""TLS for a local cluster: its own authority, one certificate for ZooKeeper and all its bookies, and one for all
+its clients.
 
 ::
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import ipaddress
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -54,8 +56,17 @@ class Authority:
         path.with_suffix(".pem").write_bytes(builder.sign(self._key, hashes.SHA256()).public_bytes(Encoding.PEM))
 
 
-def local_tls(directory: Path) -> tuple[TlsFiles, TlsFiles]:
-    """The bookies' files, and the clients', in ``directory``. If it does not exist it is made, with all files at once."""
+@dataclass(frozen=True, slots=True)
+class LocalTls:
+    """Files of a local cluster."""
+
+    server: TlsFiles
+    """Of ZooKeeper and of all bookies."""
+    client: TlsFiles
+
+
+def local_tls(directory: Path) -> LocalTls:
+    """The files in ``directory``. If it does not exist it is made, with all files at once."""
     if not directory.exists():
         making = directory.with_suffix(".making")
         making.mkdir(parents=True, exist_ok=True)
@@ -66,7 +77,7 @@ def local_tls(directory: Path) -> tuple[TlsFiles, TlsFiles]:
         making.rename(directory)
     bookie, client = ([str(directory / f"{side}{suffix}") for suffix in (".pem", ".key")] for side in ("bookie", "client"))
     ca = str(directory / "ca.pem")
-    return TlsFiles(ca, *bookie), TlsFiles(ca, *client)
+    return LocalTls(TlsFiles(ca, *bookie), TlsFiles(ca, *client))
 
 
 def command_options(config: ClientConfig) -> list[str]:
@@ -99,7 +110,11 @@ def _host(host: str) -> x509.GeneralName:
 
 
 def _write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
-    content = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    write_secret(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+
+
+def write_secret(path: Path, content: bytes) -> None:
+    """Write a file that its owner alone can read."""
     path.unlink(missing_ok=True)
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
         file.write(content)

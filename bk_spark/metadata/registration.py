@@ -39,6 +39,9 @@ from bk_spark.proto.ledger_metadata_pb2 import BookieServiceInfoFormat
 PROTOCOL = "bk_spark-grpc"
 """The protocol of the endpoint at which bk_spark's bookies take requests."""
 
+CLEAR_PROTOCOL = "bk_spark-grpc-clear"
+"""The protocol of the endpoint of such a bookie for clients without TLS, beside one that speaks it."""
+
 APACHE_PROTOCOL = "bookie-rpc"
 """The protocol of the endpoint at which Apache BookKeeper's bookies take requests."""
 
@@ -47,6 +50,8 @@ TLS_EXTENSION = "tls"
 
 HTTP_PROTOCOL = "http"
 """The protocol of the endpoint that serves metrics and health."""
+
+_PROTOCOLS = (PROTOCOL, APACHE_PROTOCOL, HTTP_PROTOCOL, CLEAR_PROTOCOL)
 
 RESTORE = "restore the metadata store, and do not initialise it anew: an empty one would be another cluster"
 """What to do about a metadata store that lacks a cluster which there was."""
@@ -76,12 +81,13 @@ class BookieAddress:
     protocol: str = PROTOCOL
     """What it speaks there: PROTOCOL or APACHE_PROTOCOL."""
     apache: ApachePort | None = None
+    """Where it takes requests of Apache's clients besides; None if it does not."""
+    clear_port: int | None = None
+    """Where clients without TLS are served at the same host, if ``port`` serves others alone; else None."""
 
     @property
     def place(self) -> HostPort:
         return HostPort(self.host, self.port)
-
-    """Where it takes requests of Apache's clients besides; None if it does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +291,8 @@ def _remove(store: MetadataStore, path: str, version: Version) -> None:
 
 def _encode(address: BookieAddress) -> bytes:
     endpoints = [_endpoint("bookie", address.host, address.port, PROTOCOL)]
+    if address.clear_port is not None:
+        endpoints.append(_endpoint("bookie-clear", address.host, address.clear_port, CLEAR_PROTOCOL))
     if address.apache is not None:
         apache = _endpoint("bookie-apache", address.host, address.apache.port, APACHE_PROTOCOL)
         apache.extensions.extend([TLS_EXTENSION] if address.apache.has_tls else [])
@@ -310,18 +318,19 @@ def _decode(bookie_id: str, path: str, value: bytes) -> BookieAddress | None:
         raise CorruptionError(f"the registration {path}", str(problem)) from problem
     by_protocol = {endpoint.protocol: endpoint for endpoint in reversed(info.endpoints)}
     rack = info.properties.get(RACK_PROPERTY, DEFAULT_RACK)
-    known = {name: by_protocol[name] for name in (PROTOCOL, APACHE_PROTOCOL, HTTP_PROTOCOL) if name in by_protocol}
+    known = {name: by_protocol[name] for name in _PROTOCOLS if name in by_protocol}
     places = {name: _place(path, endpoint.host, endpoint.port) for name, endpoint in known.items()}
     if not isinstance(rack, str):  # protobuf 2 returns strings that are not UTF-8 as bytes
         raise CorruptionError(f"the registration {path}", f"it names the rack {rack!r:.100}")
-    http = places.pop(HTTP_PROTOCOL, None)
+    http, clear = places.pop(HTTP_PROTOCOL, None), places.pop(CLEAR_PROTOCOL, None)
     found = next(iter(places.items()), None)  # ours first: it carries whole batches
     if found is None:
         return None
     other = known.get(APACHE_PROTOCOL) if found[0] == PROTOCOL else None
     apache = ApachePort(other.port, TLS_EXTENSION in other.extensions) if other is not None else None
     monitored = None if http is None else str(http)
-    return BookieAddress(bookie_id, found[1].host, found[1].port, rack, monitored, found[0], apache)
+    clear_port = None if clear is None else clear.port
+    return BookieAddress(bookie_id, found[1].host, found[1].port, rack, monitored, found[0], apache, clear_port)
 
 
 def _place(path: str, host: object, port: int) -> HostPort:

@@ -18,7 +18,6 @@ Ref: ZooKeeper Programmer's Guide, "ZooKeeper Sessions" and "Consistency Guarant
 from __future__ import annotations
 
 import logging
-import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -31,12 +30,12 @@ from kazoo.client import KazooClient, KazooState
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import Callback, KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
+from kazoo.security import ACL
 
 from bk_spark.calls.forks import check_process, used_here
 from bk_spark.calls.off_main_thread import off_main_thread, owned_result
-from bk_spark.config import check_zookeeper_auth
-from bk_spark.errors import ConfigError, MetadataUnavailableError
-from bk_spark.host_port import HostPort
+from bk_spark.config import ClientConfig
+from bk_spark.errors import ConfigError, MetadataAccessError, MetadataUnavailableError
 from bk_spark.metadata.store import (
     ANY_VERSION,
     BadVersionError,
@@ -54,24 +53,26 @@ from bk_spark.metadata.store import (
     Versioned,
     check_sizes,
 )
+from bk_spark.metadata.uri import parse_uri
 from bk_spark.metadata.zookeeper_auth import (
     EVERYWHERE,
+    OPEN,
     REFUSED,
+    SessionSecurity,
     access_refused,
     hide_requests,
-    identity_options,
+    is_hidden,
     warn_of_open_root,
 )
+from bk_spark.metadata.zookeeper_obstacles import Obstacles, tls_problems
+from bk_spark.metadata.zookeeper_sasl import use_sasl
 from bk_spark.metadata.zookeeper_session import ConnectionState, SessionState, Watch, ZooKeeperSockets
+from bk_spark.tls.files import TlsFiles
 
 T = TypeVar("T")
 
-_URI = re.compile(r"zk://(?P<hosts>[^/]+)(?P<root>(/[^/]+)+)")
-_WITHOUT_ROOT = re.compile(r"zk://[^/]+/?")
-_URI_FORM = "write it as zk://host:port[,host:port]/root, such as zk://127.0.0.1:2181/ledgers or zk://[::1]:2181/ledgers"
-
 _WINDOW = 128
-"""Concurrent reads in get_many. A few tens hide the round trip; more than some 270 gain nothing, because that is how many
+"""Concurrent requests of one call. A few tens hide the round trip; more than some 270 gain nothing, because that is how many
 wake-ups fit into the socket pair through which kazoo wakes its thread."""
 
 _CLOSE_S = 5.0
@@ -98,28 +99,13 @@ logger.addHandler(logging.NullHandler())  # kazoo warns once per attempt; users 
 logger.addFilter(hide_requests)
 
 
-def parse_uri(uri: str) -> tuple[str, str]:
-    """``zk://host:port[,host:port]/root`` → (``host:port,host:port``, ``/root``). Raises ConfigError."""
-    match = _URI.fullmatch(uri) if isinstance(uri, str) else None
-    if match is None:
-        lacks_root = isinstance(uri, str) and _WITHOUT_ROOT.fullmatch(uri)
-        problem = "the cluster's root, such as /ledgers, is missing at its end: " if lacks_root else ""
-        raise ConfigError("the metadata URI", uri, problem + _URI_FORM)
-    try:
-        hosts = ",".join(str(HostPort.parse(host)) for host in match["hosts"].split(","))
-    except ValueError as problem:
-        raise ConfigError("the metadata URI", uri, f"{_URI_FORM} ({problem})") from None
-    if any(name in (".", "..", "zookeeper") for name in match["root"].split("/")):
-        raise ConfigError("the root of the metadata URI", uri, f"ZooKeeper does not allow that path: {_URI_FORM}")
-    return hosts, match["root"]
-
-
 def connect(
     uri: str,
     *,
     connect_timeout_s: float,
     session_timeout_s: float,
     auth: str = "",
+    tls: TlsFiles | None = None,
     advice: Callable[[], str] | None = None,
 ) -> ZooKeeperStore:
     """Open a session. Raises ConfigError, and MetadataUnavailableError after ``connect_timeout_s`` without one.
@@ -127,44 +113,62 @@ def connect(
     The main thread has all of it done by another one, as all that waits for ZooKeeper: an interrupt leaves no session behind,
     and no lock of kazoo's.
 
-    With ``auth`` (``scheme:credential``) this session and its successors are authenticated, and only that identity can read and
-    write what they create. Raises MetadataAccessError if it may not read the root.
+    With ``auth`` this session and its successors are authenticated, and what they create belongs to whom the root belongs to.
+    Raises MetadataAccessError if that identity may not read the root. A URI with ``?tls=true`` needs ``tls``.
 
     ``advice`` is asked for what its errors advise where the user did not start ZooKeeper, and so cannot look after it.
     """
     hosts, root = parse_uri(uri)
-    check_zookeeper_auth(auth)
+    security = SessionSecurity.of(uri, auth, tls)
 
     def opened() -> ZooKeeperStore:
-        store = ZooKeeperStore(uri, hosts, session_timeout_s, auth, advice)
+        store = ZooKeeperStore(uri, hosts, session_timeout_s, security, advice)
         store.open(connect_timeout_s)
         if auth:
-            store.check_access(root)
+            store.follow_access(root)
         return store
 
     return owned_result(opened, ZooKeeperStore.close)
+
+
+def connect_with(uri: str, config: ClientConfig, advice: Callable[[], str] | None = None) -> ZooKeeperStore:
+    """``connect`` as the settings say."""
+    return connect(
+        uri,
+        connect_timeout_s=config.connect_timeout_s,
+        session_timeout_s=config.session_timeout_s,
+        auth=config.zookeeper_auth,
+        tls=TlsFiles.of(config),
+        advice=advice,
+    )
 
 
 class ZooKeeperStore:
     """One ZooKeeper session, made by ``connect``. Callbacks run one after the other on one thread, and may use the store."""
 
     def __init__(
-        self, uri: str, hosts: str, session_timeout_s: float, auth: str = "", advice: Callable[[], str] | None = None
+        self,
+        uri: str,
+        hosts: str,
+        session_timeout_s: float,
+        security: SessionSecurity = OPEN,
+        advice: Callable[[], str] | None = None,
     ) -> None:
         self._uri = uri
         self._advice = advice
         self._hosts = tuple(hosts.split(","))
-        self._has_auth = bool(auth)
+        self._security = security
         self._timeout_s = session_timeout_s
-        self._handler = ZooKeeperSockets()
+        self._handler = ZooKeeperSockets(security.contexts)
         self._client = KazooClient(
             hosts,
             timeout=session_timeout_s,
             handler=self._handler,
             connection_retry=_RECONNECT.copy(),
             logger=logger,
-            **identity_options(auth),
+            **security.kazoo_options(),
         )
+        use_sasl(self._client)
         self._handler.is_connected = lambda: bool(self._client.connected)
         self._client.add_listener(self._on_state)
         self._watches: list[Watch] = []
@@ -180,29 +184,43 @@ class ZooKeeperStore:
     def open(self, timeout_s: float) -> None:
         """Start the session. Called by ``connect``. Raises ConfigError in a forked process, and MetadataUnavailableError.
 
-        kazoo would look up hosts without an address again and again: if none has one, that is said at once.
+        kazoo would try hosts without an address, or with a certificate that is no good, again and again: if that holds of all,
+        it is said at once.
         """
         used_here()
-        self._handler.deadline = time.monotonic() + timeout_s
+        began_s = time.monotonic()
+        self._handler.deadline = began_s + timeout_s
         connected = self._client.start_async()
-        unknown = self._handler.look_for_unknown(self._hosts)
+        obstacles = Obstacles(self._hosts, self._security, self._handler.spawn)
         while not connected.wait(min(_LOOK_S, max(self._handler.deadline - time.monotonic(), 0.0))):
-            if unknown or time.monotonic() >= self._handler.deadline:
+            now_s = time.monotonic()
+            if obstacles.are_certain(now_s - began_s) or now_s >= self._handler.deadline:
                 self._handler.cut()
                 self._stop()
-                raise self._unavailable(unknown[0] if unknown else f"no connection within {timeout_s:g} s")
+                raise self._unavailable(obstacles.text or f"no connection within {timeout_s:g} s", obstacles.tls_problem)
         self._handler.deadline = None
 
-    def check_access(self, root: str) -> None:
-        """Warn if everybody may change the root. If this session may not read it, close and raise MetadataAccessError."""
+    def follow_access(self, root: str) -> None:
+        """Give what is made from now on the access control of the root, as it is and as it becomes.
+
+        Whoever changes the root's access control writes its value too, because ZooKeeper tells nobody of the former.
+        If this session may not read the root it is closed, and MetadataAccessError raised.
+        """
+
+        def adopt(on_event: Callable[[WatchedEvent], None]) -> None:
+            if self._read(root, lambda: self._client.exists_async(root, watch=on_event)) is None:
+                return
+            with suppress(NoNodeError):
+                acl, _ = self._read(root, lambda: self._client.get_acls_async(root))
+                if not is_hidden(acl):
+                    self._client.default_acl = acl
+
         try:
-            acl, _ = self._read(root, lambda: self._client.get_acls_async(root))
-        except NoNodeError:
-            return
+            self._watch(Watch(adopt, lambda: None))
         except BaseException:
             self.close()
             raise
-        warn_of_open_root(self._uri, acl)
+        warn_of_open_root(self._uri, self._client.default_acl)
 
     @property
     def uri(self) -> str:
@@ -225,10 +243,30 @@ class ZooKeeperStore:
         return _versioned(self._read(path, lambda: self._client.get_async(path)))
 
     def get_many(self, paths: Sequence[str]) -> list[Versioned | None]:
-        found: list[Versioned | None] = []
-        for start in range(0, len(paths), _WINDOW):
-            found += self._get_window(paths[start : start + _WINDOW])
-        return found
+        answers = self._side_by_side(paths, self._client.get_async)
+        return [None if answer is None else _versioned(answer) for answer in answers]
+
+    @property
+    def own_acl(self) -> list[ACL] | None:
+        """The access control for the session's identity alone; None without an identity."""
+        return self._security.own_acl
+
+    def acls(self, paths: Sequence[str]) -> list[list[ACL] | None]:
+        """The access control of each path; None for a missing one."""
+        answers = self._side_by_side(paths, self._client.get_acls_async)
+        return [None if answer is None else list(answer[0]) for answer in answers]
+
+    def set_acls(self, paths: Sequence[str], acl: Sequence[ACL]) -> int:
+        """Give the paths an access control. Returns how many there were. Raises ConfigError if it names nobody known."""
+        try:
+            answers = self._side_by_side(paths, lambda path: self._client.set_acls_async(path, acl))
+        except MetadataAccessError as refused:
+            if isinstance(refused.__cause__, kazoo_errors.InvalidACLError):
+                remedy = "ZooKeeper knows no such identity: name one whose authentication is set up there"
+                named = ", ".join(f"{entry.id.scheme}:{entry.id.id}" for entry in acl if entry.id.id)
+                raise ConfigError("the access control", named, remedy) from None
+            raise
+        return sum(answer is not None for answer in answers)
 
     def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False, make_parents: bool = False) -> None:
         check_sizes([Create(path, value)])
@@ -369,16 +407,23 @@ class ZooKeeperStore:
             self._session_lost |= is_new_session and isinstance(problem, MetadataUnavailableError)
             logger.exception("what is told of a new connection or session to %s failed", self._uri)
 
-    def _get_window(self, paths: Sequence[str]) -> list[Versioned | None]:
-        def attempt() -> list[Versioned | None]:
-            sent = [self._client.get_async(path) for path in paths]  # all are sent before the first answer is awaited
+    def _side_by_side(self, paths: Sequence[str], start: Callable[[str], Any]) -> list[Any]:
+        """The answer for each path, None where it is missing. What ``start`` asks for may happen more than once."""
+        found: list[Any] = []
+        for begin in range(0, len(paths), _WINDOW):
+            found += self._window(paths[begin : begin + _WINDOW], start)
+        return found
+
+    def _window(self, paths: Sequence[str], start: Callable[[str], Any]) -> list[Any]:
+        def attempt() -> list[Any]:
+            sent = [start(path) for path in paths]  # all are sent before the first answer is awaited
             return [self._found(path, pending) for path, pending in zip(paths, sent, strict=True)]
 
         return self._repeated(attempt)
 
-    def _found(self, path: str, pending: Any) -> Versioned | None:
+    def _found(self, path: str, pending: Any) -> Any:
         try:
-            return _versioned(self._result(path, pending))
+            return self._result(path, pending)
         except NoNodeError:
             return None
 
@@ -415,7 +460,8 @@ class ZooKeeperStore:
             if self._closed:
                 raise self._unavailable("this session is closed")
             if time.monotonic() >= deadline:
-                raise self._unavailable(f"no connection for {self._timeout_s:g} s")
+                problem = "".join(tls_problems(self._hosts, self._security)[:1]) if self._security.contexts else ""
+                raise self._unavailable(f"no connection for {self._timeout_s:g} s", problem)
             time.sleep(0.01)
 
     def _result(self, path: str, pending: Any) -> Any:
@@ -430,11 +476,13 @@ class ZooKeeperStore:
         if isinstance(error, REFUSED):
             # An identity that ZooKeeper does not know is refused before any request: the path that met it says nothing.
             refused_at = EVERYWHERE if isinstance(error, kazoo_errors.AuthFailedError) else path
-            return access_refused(self._uri, refused_at, has_auth=self._has_auth)
+            return access_refused(self._uri, refused_at, has_auth=bool(self._security.auth))
         refusal = _REFUSALS.get(type(error))
         return refusal(path) if refusal else self._unavailable(f"{type(error).__name__} at {path}")
 
-    def _unavailable(self, problem: str) -> MetadataUnavailableError:
+    def _unavailable(self, problem: str, advice: str = "") -> MetadataUnavailableError:
+        if advice:
+            return MetadataUnavailableError(self._uri, problem, advice)
         if self._advice is None:
             return MetadataUnavailableError(self._uri, problem)
         return MetadataUnavailableError(self._uri, problem, self._advice())

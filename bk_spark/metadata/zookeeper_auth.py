@@ -1,7 +1,14 @@
-"""A session's identity for ZooKeeper: its credential, the access control of the znodes it creates, and refusals.
+"""How a session shows who it is, the access control of the znodes it creates, and refusals.
 
-Only its own identity can read and write the znodes of an authenticated session. To ZooKeeper a wrong digest credential is just
-another identity, so it is noticed only at the first znode that belongs to somebody else.
+An identity is one of
+
+- ``scheme:credential``, such as ``digest:user:password``, which the session sends;
+- ``sasl:user:password``, which it proves by SASL's DIGEST-MD5 without sending it (needs ``bk-spark[sasl]``);
+- ``x509``: the certificate with which it speaks TLS.
+
+New znodes get the access control of the root, so one place says who the cluster's members are. While there is no root, they
+belong to the identity that makes them. To ZooKeeper a wrong digest credential is just another identity, so it is noticed only
+at the first znode that belongs to somebody else.
 
 kazoo's log of requests and answers would contain credentials, and ledgers' metadata with their passwords.
 
@@ -10,15 +17,20 @@ Ref: ZooKeeper Programmer's Guide, "ZooKeeper access control using ACLs".
 
 from __future__ import annotations
 
+import importlib.util
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from kazoo import exceptions as kazoo_errors
-from kazoo.security import ACL, CREATOR_ALL_ACL, Permissions
+from kazoo.security import ACL, CREATOR_ALL_ACL, Id, Permissions, make_digest_acl
 
-from bk_spark.config import ZOOKEEPER_AUTH_NAME
-from bk_spark.errors import MetadataAccessError, State
+from bk_spark.config import BY_CERTIFICATE, TLS_NAMES, ZOOKEEPER_AUTH_NAME, check_zookeeper_auth
+from bk_spark.errors import ConfigError, MetadataAccessError, State
+from bk_spark.metadata.uri import speaks_tls
+from bk_spark.tls.client_contexts import ClientContexts
+from bk_spark.tls.files import TlsFiles, TlsSource
 
 REFUSED = (kazoo_errors.NoAuthError, kazoo_errors.AuthFailedError, kazoo_errors.InvalidACLError)
 """Answers of a server that refuses this session. They say nothing about what is at the path."""
@@ -29,12 +41,69 @@ _CHANGES = Permissions.ALL & ~Permissions.READ
 logger = logging.getLogger(__name__)
 
 
-def identity_options(auth: str) -> dict[str, Any]:
-    """The arguments of a kazoo client with the identity ``scheme:credential``; none if ``auth`` is empty."""
-    if not auth:
-        return {}
-    scheme, _, credential = auth.partition(":")
-    return {"auth_data": [(scheme, credential)], "default_acl": CREATOR_ALL_ACL}
+@dataclass(frozen=True, slots=True)
+class SessionSecurity:
+    """Who a session is, and whom it trusts."""
+
+    auth: str = field(default="", repr=False)
+    contexts: ClientContexts | None = None
+    """None: the connection is in clear."""
+
+    @classmethod
+    def of(cls, uri: str, auth: str, tls: TlsFiles | None) -> SessionSecurity:
+        """What a good URI and the settings say. Raises ConfigError where they do not fit together."""
+        check_zookeeper_auth(auth)
+        if not speaks_tls(uri):
+            if auth == BY_CERTIFICATE:
+                remedy = f"it shows a certificate over TLS alone: end the metadata URI {uri} with ?tls=true"
+                raise ConfigError(ZOOKEEPER_AUTH_NAME, auth, remedy)
+            return cls(auth)
+        if tls is None or not tls.ca:
+            remedy = f"the metadata URI {uri} asks for TLS: name a PEM file of the authorities of ZooKeeper's servers"
+            raise ConfigError(TLS_NAMES["tls_ca"], None, remedy)
+        if auth == BY_CERTIFICATE and not tls.certificate:
+            raise ConfigError(TLS_NAMES["tls_certificate"], None, f"it is the identity that {ZOOKEEPER_AUTH_NAME} asks for")
+        return cls(auth, ClientContexts(TlsSource(tls)))
+
+    @property
+    def own_acl(self) -> list[ACL] | None:
+        """The access control that lets this identity do everything, and nobody else anything; None: everybody may."""
+        if not self.auth:
+            return None
+        scheme, credential = self._parts
+        shows_certificate = self.contexts is not None and self.contexts.files.certificate
+        if scheme == "digest" and shows_certificate:
+            return [make_digest_acl(*credential.split(":", 1), all=True)]
+        if scheme == "sasl" and shows_certificate:
+            return [ACL(Permissions.ALL, Id(scheme, credential.partition(":")[0]))]
+        return list(CREATOR_ALL_ACL)  # all identities of the session, and so the certificate's beside another one
+
+    def kazoo_options(self) -> dict[str, Any]:
+        """Arguments of a kazoo client."""
+        scheme, credential = self._parts
+        options: dict[str, Any] = {"default_acl": self.own_acl}
+        if scheme == "sasl":
+            options["sasl_options"] = _sasl_options(credential)
+        elif credential:
+            options["auth_data"] = [(scheme, credential)]
+        return options
+
+    @property
+    def _parts(self) -> tuple[str, str]:
+        scheme, _, credential = self.auth.partition(":")
+        return scheme, credential
+
+
+OPEN = SessionSecurity()
+"""In clear, and without an identity."""
+
+
+def _sasl_options(credential: str) -> dict[str, str]:
+    """Raises ConfigError where the library is missing."""
+    if importlib.util.find_spec("puresasl") is None:
+        raise ConfigError("pure-sasl", State("not installed"), "sasl:user:password needs it: pip install 'bk-spark[sasl]'")
+    user, _, password = credential.partition(":")
+    return {"mechanism": "DIGEST-MD5", "username": user, "password": password}
 
 
 def access_refused(uri: str, path: str, *, has_auth: bool) -> MetadataAccessError:
@@ -44,11 +113,16 @@ def access_refused(uri: str, path: str, *, has_auth: bool) -> MetadataAccessErro
     return MetadataAccessError(ZOOKEEPER_AUTH_NAME, given, remedy)
 
 
+def is_hidden(acl: Sequence[ACL]) -> bool:
+    """Whether ZooKeeper left out hashes, as it does for who may not change the access control: it is no good for a copy."""
+    return any(entry.id.scheme == "digest" and entry.id.id.endswith(":x") for entry in acl)
+
+
 def warn_of_open_root(uri: str, acl: Sequence[ACL]) -> None:
     """Log a warning if everybody may change the root in which an authenticated session works."""
     if any(entry.id.scheme == "world" and entry.perms & _CHANGES for entry in acl):
         logger.warning(
-            "%s was initialised without a credential: everybody may change its root, and only who has one reads what it makes",
+            "everybody may change the root of %s and what is made in it: 'bk-spark cluster protect' gives it to its members",
             uri,
         )
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
+import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -21,13 +22,12 @@ from bk_spark.host_port import HostPort
 if TYPE_CHECKING:
     from kazoo.protocol.states import WatchedEvent
 
+    from bk_spark.tls.client_contexts import ClientContexts
+
 logger = logging.getLogger(__name__)
 
 SetWatch = Callable[[Callable[["WatchedEvent"], None]], None]
 """Asks the server for one event, which calls the given function. Raises MetadataUnavailableError."""
-
-_NO_ADDRESS = (socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME))
-"""How a name server says that there is none. The second is no constant of every system."""
 
 _HANDSHAKE_S = 3.0
 """How long a server may take to open a session before the next one, or the same one again, is tried. It takes a synced
@@ -101,32 +101,39 @@ class Watch:
 
 
 class ZooKeeperSockets(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's threads and sockets, with a deadline for the first connection and a way to cut one that hangs."""
+    """kazoo's threads and sockets, with a deadline for the first connection and a way to cut one that hangs.
 
-    def __init__(self) -> None:
+    With ``contexts`` connections are over TLS. kazoo's own TLS trusts all authorities of the machine beside the given one, and
+    reads the files once.
+    """
+
+    def __init__(self, contexts: ClientContexts | None = None) -> None:
         super().__init__()
+        self._contexts = contexts
         self.deadline: float | None = None
         """The ``time.monotonic()`` after which no connection is attempted; None once the first one is open."""
         self.is_connected: Callable[[], bool] = lambda: False
         self._socket: socket.socket | None = None
 
     def select(self, *args: Any) -> Any:
-        *sockets, timeout = args
-        return super().select(*sockets, timeout if self.is_connected() else min(timeout, _HANDSHAKE_S))
+        readers, *others, timeout = args
+        if not self.is_connected():
+            timeout = min(timeout, _HANDSHAKE_S)
+        # A record of TLS may hold several answers. Those that are decrypted already make no socket readable.
+        pending = [one for one in readers if isinstance(one, ssl.SSLSocket) and one.pending()]
+        found, *rest = super().select(readers, *others, 0 if pending else timeout)
+        return [*pending, *(one for one in found if one not in pending)], *rest
 
-    def create_connection(self, *args: Any, timeout: float, **kwargs: Any) -> socket.socket:
+    def create_connection(self, *args: Any, timeout: float, hostname: str, **kwargs: Any) -> socket.socket:
         if self.deadline is not None:
             timeout = min(timeout, self.deadline - time.monotonic())
         if timeout <= 0:
             raise KazooTimeoutError("the time to connect is over")
-        self._socket = super().create_connection(*args, timeout=timeout, **kwargs)
+        self._socket = super().create_connection(*args, timeout=timeout, hostname=hostname, **kwargs)
+        if self._contexts is not None:
+            self._socket.settimeout(timeout)
+            self._socket = self._contexts.current().wrap_socket(self._socket, server_hostname=hostname)
         return self._socket
-
-    def look_for_unknown(self, hosts: Sequence[str]) -> Sequence[str]:
-        """Has no element yet. It gets one, why no host has an address, once name servers say so of each of them."""
-        said: list[str] = []
-        self.spawn(lambda: said.extend(filter(None, [unknown_hosts(hosts)])))  # nothing ends a look-up before its own time
-        return said
 
     def peer(self) -> str:
         """``address:port`` of the other end; empty without a connection."""
@@ -143,22 +150,3 @@ class ZooKeeperSockets(SequentialThreadingHandler):  # type: ignore[misc]
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
-
-
-def unknown_hosts(hosts: Sequence[str]) -> str:
-    """Why none of them has an address; empty if one may have. A look-up that fails for another reason is no "no"."""
-    unknown = []
-    for place in map(HostPort.parse, hosts):
-        try:
-            socket.getaddrinfo(place.host, place.port, type=socket.SOCK_STREAM)
-        except socket.gaierror as problem:
-            if problem.errno not in _NO_ADDRESS:
-                return ""
-            unknown.append(f"the host name {place.host} has no address: {problem.strerror}")
-        except UnicodeError as problem:
-            unknown.append(f"the host name {place.host} has no address: {problem}")
-        except OSError:
-            return ""
-        else:
-            return ""
-    return "; ".join(unknown)

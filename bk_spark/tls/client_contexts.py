@@ -1,4 +1,5 @@
-"""Python's TLS contexts of a client, for what does not go through gRPC: connections to Apache's bookies, and diagnoses."""
+"""Python's TLS contexts of a client, for what does not go through gRPC: connections to ZooKeeper and to Apache's
+bookies, and diagnoses."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ def client_context(files: TlsFiles) -> ssl.SSLContext:
 
 
 class ClientContexts:
-    """The context for new connections, made anew when the files change. On the event loop only."""
+    """The context for new connections, made anew when the files change. For one thread, such as an event loop's."""
 
     def __init__(self, source: TlsSource) -> None:
         self.files = source.files

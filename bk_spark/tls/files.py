@@ -1,14 +1,10 @@
-"""The TLS files of a client or a bookie, their last good content, and gRPC's credentials made of it.
+"""The TLS files of a client or a bookie, and their last good content.
 
 Files are reloaded when they change, without a restart. New connections use the new content; open ones go on. If the files do
 not fit together (half written, or the key not replaced yet), the former content stays in use, the problem is logged once, and
 the files are read again at their next change.
 
 Bookies need no host name in their settings: clients check a bookie's certificate against the host that it registered.
-
-gRPC asks for a server's files on its own threads, once for each handshake; the disk is read at most once a second.
-
-Ref: gRPC's ``dynamic_ssl_server_credentials``.
 """
 
 from __future__ import annotations
@@ -19,8 +15,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import grpc
 
 from bk_spark.config import TLS_NAMES, BookieConfig, ClientConfig
 from bk_spark.errors import ConfigError
@@ -120,32 +114,6 @@ def load(files: TlsFiles) -> TlsContent:
     if "tls_key" in found:
         check_key(TLS_NAMES["tls_key"], files.key, found["tls_key"], found["tls_certificate"])
     return TlsContent(found.get("tls_ca"), found.get("tls_certificate"), found.get("tls_key"))
-
-
-def server_credentials(source: TlsSource) -> grpc.ServerCredentials:
-    """A bookie's credentials. With a CA file every client must show a certificate that one of its authorities signed."""
-    used = source.content()
-
-    def changed() -> grpc.ServerCertificateConfiguration | None:
-        nonlocal used
-        content = source.content(LOOK_S)
-        if content is used:
-            return None
-        used = content
-        return _server_configuration(content)
-
-    return grpc.dynamic_ssl_server_credentials(
-        _server_configuration(used), changed, require_client_authentication=used.ca is not None
-    )
-
-
-def channel_credentials(content: TlsContent) -> grpc.ChannelCredentials:
-    """A client's credentials for one channel."""
-    return grpc.ssl_channel_credentials(content.ca, content.key, content.certificate)
-
-
-def _server_configuration(content: TlsContent) -> grpc.ServerCertificateConfiguration:
-    return grpc.ssl_server_certificate_configuration([(content.key, content.certificate)], root_certificates=content.ca)
 
 
 def _read(name: str, path: Path) -> bytes:

@@ -26,7 +26,8 @@ from bk_spark.bookie.process.disk_watch import Watermarks
 from bk_spark.bookie.process.monitoring import MeasuredDisk
 from bk_spark.bookie.process.run_bookie import BookiePlace, run_bookie
 from bk_spark.metadata.registration import initialise_cluster, intended_root
-from bk_spark.metadata.zookeeper import connect, parse_uri
+from bk_spark.metadata.uri import parse_uri
+from bk_spark.metadata.zookeeper import connect
 from bk_spark.replication.peers import ClusterPeers
 from bk_spark.telemetry.logging_setup import set_up_logging
 from tests.apache_suite.settings import bookie_config, data_directory, is_read_only, metadata_uri

@@ -63,7 +63,8 @@ def refusal(client: BookKeeper) -> str:
 @pytest.mark.parametrize("asks", ["takes any client", "asks for a certificate"])
 def test_all_traffic_is_over_tls_if_the_client_has_tls_files(zookeeper: LocalCluster, tmp_path: Path, asks: str) -> None:
     is_mutual = asks == "asks for a certificate"
-    bookie, files = local_tls(tmp_path / "tls")
+    made = local_tls(tmp_path / "tls")
+    bookie, files = made.server, made.client
     other = Authority("other")
     other.save(tmp_path / "other.pem")
     other.issue(tmp_path / "stranger")
@@ -93,7 +94,7 @@ def test_all_traffic_is_over_tls_if_the_client_has_tls_files(zookeeper: LocalClu
 
 
 def test_a_bookie_without_tls_is_refused_by_a_client_with_tls_files(zookeeper: LocalCluster, tmp_path: Path) -> None:
-    _, files = local_tls(tmp_path / "tls")
+    files = local_tls(tmp_path / "tls").client
     with clients(zookeeper, tmp_path / "clear", Kind()) as connect:
         assert "speaks no TLS" in refusal(connect(configured(files)))
 

@@ -99,6 +99,8 @@ def run_bookie(
         logger.warning("without tls_ca every client is taken, and this bookie cannot repair itself from others that speak TLS")
     if config.tls_certificate and config.apache_clear_clients:
         logger.warning("with apache_clear_clients whoever reaches apache_port is served without TLS and a certificate")
+    if config.clear_port >= 0:
+        logger.warning("with clear_port whoever reaches that port is served without TLS and a certificate")
     keep_freed()
     with StopSignals() as stop:
         process = _Process(place, store, znodes, config, disk, open_index, peers, stop)
@@ -253,10 +255,12 @@ class _Process:
         self.place = replace(self.place, port=await server.start())  # a later run keeps the ports
         if server.apache_port is not None:
             self.config = replace(self.config, apache_port=server.apache_port.port)
+        if server.clear_port is not None:
+            self.config = replace(self.config, clear_port=server.clear_port)
         registration = Registration(
             self.store,
             self.znodes,
-            replace(self._address(running.bookie_id), apache=server.apache_port),
+            replace(self._address(running.bookie_id), apache=server.apache_port, clear_port=server.clear_port),
             patience_s=self._patience_s,
             is_read_only=not takes_adds(opened.bookie),
         )

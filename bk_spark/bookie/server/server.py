@@ -43,7 +43,8 @@ from bk_spark.host_port import HostPort, why_not_bound
 from bk_spark.metadata.registration import ApachePort
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieServicer, add_BookieServicer_to_server
-from bk_spark.tls.files import LOOK_S, TlsContent, TlsFiles, TlsSource, server_credentials
+from bk_spark.tls.files import LOOK_S, TlsContent, TlsFiles, TlsSource
+from bk_spark.tls.grpc_credentials import server_credentials
 from bk_spark.tls.server_contexts import ServerContexts
 from bk_spark.wire import codec, messages
 from bk_spark.wire.messages import (
@@ -128,11 +129,13 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         Must be created on the event loop that it runs on. Raises ConfigError if the TLS files cannot be used, or too few
         files may be open for connections.
         """
-        self._address = str(HostPort(host, port))
+        self._place = HostPort(host, port)
         self._loop = asyncio.get_running_loop()
         self.requests = Requests(bookie, config, ledger_ids, looks, self._fail)
         self._administer = administer
-        self._connections = most_connections(config.max_connections, ports=1 + (config.apache_port >= 0))
+        self._connections = most_connections(
+            config.max_connections, ports=1 + (config.apache_port >= 0) + (config.clear_port >= 0)
+        )
         waiting_adds = WaitingAdds(config.waiting_add_bytes)
         self._calls = OpenCalls(config, waiting_adds, self.requests.audit)
         self._watching: asyncio.Task[None] | None = None
@@ -144,6 +147,9 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         self._apache_address = host, config.apache_port
         self.apache_port: ApachePort | None = None
         """Where Apache's clients are served; None if they are not."""
+        self._asked_clear_port = config.clear_port
+        self.clear_port: int | None = None
+        """Where clients without TLS are served, if the other port serves them not."""
         self._server: Any = None
         self.add_streams = 0
         """Add streams that are open."""
@@ -155,19 +161,23 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         options = server_options(self._connections)
         self._server = grpc.aio.server(interceptors=(self._calls,), options=options)
         add_BookieServicer_to_server(self, self._server)
-        try:
-            if self._tls is None:
-                port = int(self._server.add_insecure_port(self._address))
-            else:
-                port = int(self._server.add_secure_port(self._address, server_credentials(self._tls)))
-        except RuntimeError as problem:
-            raise _cannot_listen(self._address, str(problem)) from problem
+        port = self._listen(self._place, self._tls)
+        if self._asked_clear_port >= 0:
+            self.clear_port = self._listen(HostPort(self._place.host, self._asked_clear_port), None)
         await self._server.start()
         if self.apache is not None:
             self.apache_port = ApachePort(await self.apache.start(*self._apache_address), self._tls is not None)
         self._watching = self._loop.create_task(self._calls.watch())
         self.requests.sync_thread.start()
         return port
+
+    def _listen(self, place: HostPort, tls: TlsSource | None) -> int:
+        try:
+            if tls is None:
+                return int(self._server.add_insecure_port(str(place)))
+            return int(self._server.add_secure_port(str(place), server_credentials(tls)))
+        except RuntimeError as problem:
+            raise _cannot_listen(str(place), str(problem)) from problem
 
     async def stop(self) -> None:
         """Stop serving, then make durable what was received."""

@@ -15,12 +15,14 @@ import grpc
 import grpc.aio
 
 from bk_spark.config import ClientConfig
+from bk_spark.host_port import HostPort
 from bk_spark.metadata.registration import BookieAddress
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieStub
 from bk_spark.tls.client_contexts import ClientContexts
 from bk_spark.tls.diagnosis import diagnose
-from bk_spark.tls.files import TlsContent, TlsFiles, TlsSource, channel_credentials
+from bk_spark.tls.files import TlsContent, TlsFiles, TlsSource
+from bk_spark.tls.grpc_credentials import channel_credentials
 from bk_spark.wire.messages import KEEPALIVE_MS, MAX_MESSAGE_BYTES
 
 CHANNEL_OPTIONS = (
@@ -66,10 +68,16 @@ class Channels:
         return self._source.content() if self._source else None
 
     def open(self, address: BookieAddress, content: TlsContent | None) -> grpc.aio.Channel:
-        target = str(address.place)
+        target = str(self._place(address))
         if content is None:
             return grpc.aio.insecure_channel(target, options=CHANNEL_OPTIONS)
         return grpc.aio.secure_channel(target, channel_credentials(content), options=CHANNEL_OPTIONS)
+
+    def _place(self, address: BookieAddress) -> HostPort:
+        """Where this client is served."""
+        if self._source is not None or address.clear_port is None:
+            return address.place
+        return HostPort(address.host, address.clear_port)
 
     async def explain(self, details: str, address: BookieAddress | None) -> str | None:
         """Why the channel to ``address`` could not be opened, given gRPC's ``details``; None if TLS is not the reason."""
@@ -83,6 +91,7 @@ class Channels:
         until, task = self._diagnoses.get(address, (0.0, None))
         if task is None or (task.done() and loop.time() > until):
             files = self._source.files if self._source else None
-            task = loop.create_task(asyncio.to_thread(diagnose, address.host, address.port, files))
+            place = self._place(address)
+            task = loop.create_task(asyncio.to_thread(diagnose, place.host, place.port, files))
             self._diagnoses[address] = loop.time() + HOLDS_S, task
         return task

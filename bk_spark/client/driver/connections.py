@@ -132,7 +132,7 @@ class BookieConnection:
         self._next_request = 0
         self._sender: asyncio.Task[None] | None = None
         self._reads = asyncio.Semaphore(MOST_READS)
-        self._takes_frames = address.apache is not None
+        self._takes_frames = self._has_port_for_frames(address)
         self._small = FramedAdds(self._open_for_small_adds, self._expect_another_address)
 
     def enqueue(self, queued: QueuedAdd) -> None:
@@ -255,7 +255,7 @@ class BookieConnection:
         self._looked_s = loop.time()
         address = await self._current_address()
         self._use(address)
-        if address.apache is None:
+        if address.apache is None or not self._takes_frames:
             raise ConnectionError("it has no port for small adds any more")
         contexts = self._channels.contexts
         if address.apache.has_tls != (contexts is not None):
@@ -270,7 +270,12 @@ class BookieConnection:
         self._may_have_moved = True
 
     def _use(self, address: BookieAddress) -> None:
-        self._address, self._takes_frames = address, address.apache is not None
+        self._address, self._takes_frames = address, self._has_port_for_frames(address)
+
+    def _has_port_for_frames(self, address: BookieAddress) -> bool:
+        """Where clients without TLS have a port of their own, the one for frames need not serve them: gRPC does."""
+        is_clear = self._channels.contexts is None and address.clear_port is not None
+        return address.apache is not None and not is_clear
 
     async def _current_address(self) -> BookieAddress:
         """The registered address; while the metadata store does not answer the last one, as requests name their bookie."""

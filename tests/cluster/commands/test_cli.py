@@ -257,6 +257,24 @@ def test_cluster_show_and_init(capsys: pytest.CaptureFixture[str], metadata_uri:
     [made] = _json(capsys, "cluster", "init", "--metadata", metadata_uri)
     [found] = _json(capsys, "cluster", "show", "--metadata", metadata_uri)
     assert found["instance_id"] == made["instance_id"]
+    assert found["members"] == ["world:anyone"]
+
+
+def test_an_open_cluster_is_protected_by_command(capsys: pytest.CaptureFixture[str], metadata_uri: str, tmp_path: Path) -> None:
+    (tmp_path / "auth").write_text("digest:ann:s3cret")
+    (tmp_path / "auth").chmod(0o600)
+    cluster = ["--metadata", metadata_uri]
+    _json(capsys, "cluster", "init", *cluster)
+    assert main(["cluster", "protect", *cluster]) == 1
+    assert "whoever protects a cluster must be one of its members" in capsys.readouterr().err
+    member = [*cluster, "--zookeeper-auth-file", str(tmp_path / "auth")]
+    [done] = _json(capsys, "cluster", "protect", *member, "--member", "digest:bob:hash=")
+    assert [one.partition(":")[2].partition(":")[0] for one in done["members"]] == ["ann", "bob"]
+    assert done["changed"] > 5
+    assert main(["cluster", "show", *cluster]) == 1
+    assert "ZooKeeper refuses access" in capsys.readouterr().err
+    [again] = _json(capsys, "cluster", "protect", *member, "--member", "digest:bob:hash=")
+    assert again == {**done, "changed": 0}
 
 
 def test_bookie_format_and_id(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

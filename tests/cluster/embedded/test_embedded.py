@@ -16,13 +16,15 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import ClassVar, cast
 
+import pyarrow as pa
 import pytest
 
 import bk_spark
 from bk_spark import BookKeeper, ConfigError
+from bk_spark.cli import main
 from bk_spark.embedded import join, users
 from bk_spark.embedded.turn import TURN_FILE
-from bk_spark.errors import ProcessFailedError
+from bk_spark.errors import MetadataUnavailableError, ProcessFailedError
 from bk_spark.local import embedded_host, repair
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.local.refusals import RefusedBookie
@@ -445,3 +447,22 @@ def test_a_suspended_host_is_known_by_what_it_holds_open_not_by_its_number(tmp_p
             its_host.kill()
             another.kill()
     assert not embedded_host._is_suspended(its_host.pid, tmp_path)
+
+
+def test_with_tls_only_who_can_read_the_directory_is_served_and_it_stays_so(data: Path) -> None:
+    with BookKeeper(f"embedded:{data}?tls=true") as client:
+        assert client.config.tls_certificate == str(data / "tls/client.pem")
+        client.append_rows("secured", pa.table({"x": [1]}), create=True)
+        uri = client.metadata_store.uri
+        assert (data / "tls/client.key").stat().st_mode & 0o077 == 0
+        with pytest.raises(MetadataUnavailableError, match="speaks TLS at this port and this client does not"):
+            BookKeeper(uri.removesuffix("?tls=true"))
+        with BookKeeper(f"embedded:{data}") as other:
+            rows = other.open_log("secured").read_rows()
+            assert [value for batch in rows for value in batch["x"].to_pylist()] == [1]
+        assert main(["log", "list", "--metadata", f"embedded:{data}"]) == 0
+
+
+def test_a_cluster_that_runs_without_tls_is_no_cluster_with_tls(shared: Path) -> None:
+    with pytest.raises(ConfigError, match="its cluster was started without TLS: end its users, then use"):
+        BookKeeper(f"embedded:{shared}?tls=true")

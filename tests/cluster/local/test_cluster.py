@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,8 +24,9 @@ from bk_spark.local.process import Keeper, LocalProcess
 from bk_spark.local.zookeeper_server import find_java, find_zookeeper_jars
 from bk_spark.metadata.registration import list_bookies, lookup
 from bk_spark.metadata.store import ANY_VERSION
+from bk_spark.metadata.uri import parse_uri
 from bk_spark.metadata.znodes import Znodes
-from bk_spark.metadata.zookeeper import ZooKeeperStore, connect, parse_uri
+from bk_spark.metadata.zookeeper import ZooKeeperStore, connect
 
 DEADLINE_S = 60.0
 ZNODES = Znodes("/ledgers")
@@ -96,7 +98,7 @@ def test_a_zookeeper_that_ends_while_bookies_are_started_again_is_started_again_
     really = LocalProcess.pid.fget
     own.zookeeper.kill()
     bookie.kill()
-    monkeypatch.setattr(local_cluster, "_SESSION_S", 2.0)
+    monkeypatch.setattr(own, "client_config", replace(own.client_config, connect_timeout_s=2.0, session_timeout_s=2.0))
     monkeypatch.setattr(LocalProcess, "pid", property(pid))
     own.restart_ended()
     assert own.zookeeper.pid is not None
@@ -200,6 +202,7 @@ def test_a_directory_in_use_is_refused(own: LocalCluster) -> None:
 
 FORKED = """
 import os, sys, time
+from dataclasses import replace
 from pathlib import Path
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.local.process import Keeper

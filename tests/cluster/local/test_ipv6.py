@@ -22,7 +22,7 @@ from bk_spark.config import ClientConfig
 from bk_spark.local.security import Authority
 from bk_spark.local.zookeeper_server import LocalZooKeeper
 from bk_spark.metadata.registration import RegisteredBookie
-from bk_spark.metadata.zookeeper import parse_uri
+from bk_spark.metadata.uri import parse_uri
 
 
 def has_ipv6() -> bool:

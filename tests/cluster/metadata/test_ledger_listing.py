@@ -6,8 +6,9 @@ from bk_spark.local.zookeeper_server import LocalZooKeeper
 from bk_spark.metadata.ledger_ids import ledger_pages
 from bk_spark.metadata.ledger_layout import LedgerLayout
 from bk_spark.metadata.store import Create
+from bk_spark.metadata.uri import parse_uri
 from bk_spark.metadata.znodes import Znodes
-from bk_spark.metadata.zookeeper import connect, parse_uri
+from bk_spark.metadata.zookeeper import connect
 
 
 def test_a_flat_root_above_jute_maxbuffer_is_listed(zookeeper_server: LocalZooKeeper, metadata_uri: str) -> None:

@@ -16,8 +16,9 @@ from bk_spark.errors import ConfigError, MetadataUnavailableError
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.local.zookeeper_server import LocalZooKeeper
 from bk_spark.metadata import zookeeper_session
+from bk_spark.metadata.uri import parse_uri
 from bk_spark.metadata.znodes import Znodes
-from bk_spark.metadata.zookeeper import ZooKeeperStore, connect, parse_uri
+from bk_spark.metadata.zookeeper import ZooKeeperStore, connect
 
 BUSY = 5
 DEADLINE_S = 60.0

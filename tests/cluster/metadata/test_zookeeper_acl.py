@@ -27,8 +27,11 @@ from bk_spark.local.zookeeper_server import LocalZooKeeper
 from bk_spark.metadata.ledger_ids import ledger_ids
 from bk_spark.metadata.registration import BookieAddress, initialise_cluster, list_bookies, lookup, register
 from bk_spark.metadata.store import ANY_VERSION, Create, SetValue
+from bk_spark.metadata.uri import parse_uri
 from bk_spark.metadata.znodes import Znodes
-from bk_spark.metadata.zookeeper import ZooKeeperStore, connect, parse_uri
+from bk_spark.metadata.zookeeper import ZooKeeperStore, connect
+from bk_spark.metadata.zookeeper_auth import SessionSecurity
+from bk_spark.metadata.zookeeper_members import members, protect
 
 AUTH, OTHER = "digest:ann:s3cret", "digest:bob:s3cret"
 ONLY_ANN = [make_digest_acl("ann", "s3cret", all=True)]
@@ -104,7 +107,7 @@ def test_a_session_whose_scheme_the_server_does_not_know_fails_at_once_with_ever
     metadata_uri: str, znodes: Znodes
 ) -> None:
     hosts, _ = parse_uri(metadata_uri)
-    store = ZooKeeperStore(metadata_uri, hosts, 20.0, "nosuch:scheme")
+    store = ZooKeeperStore(metadata_uri, hosts, 20.0, SessionSecurity("nosuch:scheme"))
     store.open(20.0)
     try:
         deadline = time.monotonic() + 10.0
@@ -187,16 +190,78 @@ def test_who_watches_and_loses_access_is_told_and_learns_why(metadata_uri: str, 
 def test_a_credential_on_a_root_that_is_open_works_and_is_warned_of(
     store: ZooKeeperStore, metadata_uri: str, znodes: Znodes, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What stood there stays everybody's; what is made with the credential is nobody else's, also not that there is one."""
+    """What is made there belongs to whom the root belongs to: so members may get their credentials one after the other."""
     initialise_cluster(store, znodes)
     caplog.set_level(logging.WARNING)
     with session(metadata_uri, AUTH) as member:
-        assert "was initialised without a credential: everybody may change its root" in caplog.text
+        assert "everybody may change the root of" in caplog.text
         register(member, znodes, BookieAddress("bookie", "127.0.0.1", 1))
-        assert [one.bookie_id for one in list_bookies(member, znodes)] == ["bookie"]
-        with pytest.raises(MetadataAccessError, match=f"{znodes.available}/bookie"):
-            list_bookies(store, znodes)
-    assert list_bookies(store, znodes) == []
+        for one in (member, store):
+            assert [bookie.bookie_id for bookie in list_bookies(one, znodes)] == ["bookie"]
+
+
+# --- an open cluster becomes its members' without a stop
+
+
+def test_protect_gives_all_that_is_there_and_all_that_comes_to_the_members(
+    store: ZooKeeperStore, metadata_uri: str, znodes: Znodes, raw: KazooClient
+) -> None:
+    initialise_cluster(store, znodes)
+    for number in range(300):
+        store.create(znodes.ledger(number), b"metadata", make_parents=True)
+    bob = make_digest_acl("bob", "s3cret", all=True)
+    both = {*ONLY_ANN, bob}
+    with session(metadata_uri, AUTH) as ann, session(metadata_uri, OTHER) as other:
+        changed = protect(ann, znodes.root, [f"digest:{bob.id.id}"])
+        paths = tree(raw, znodes.root)
+        assert changed == len(paths) - 1
+        assert [path for path in paths if set(raw.get_acls(path)[0]) != both] == []
+        assert members(ann, znodes.root) == [f"digest:{one.id.id}" for one in (*ONLY_ANN, bob)]
+        assert protect(ann, znodes.root, [f"digest:{bob.id.id}"]) == 0
+        with pytest.raises(MetadataAccessError):
+            store.get(znodes.ledger(1))
+        deadline = time.monotonic() + 10.0
+        while set(raw.get_acls(made(other, znodes))[0]) != both:  # it was told, and follows
+            assert time.monotonic() < deadline
+        assert ann.get(znodes.ledger(1)).value == other.get(znodes.ledger(1)).value == b"metadata"
+        assert protect(other, znodes.root, []) > 300
+        with pytest.raises(MetadataAccessError):
+            ann.get(znodes.ledger(1))
+
+
+def made(store: ZooKeeperStore, znodes: Znodes) -> str:
+    path = f"{znodes.root}/made-{time.monotonic_ns()}"
+    store.create(path)
+    return path
+
+
+def test_what_somebody_made_for_everybody_meanwhile_is_found_by_the_next_run(
+    store: ZooKeeperStore, metadata_uri: str, znodes: Znodes, raw: KazooClient
+) -> None:
+    initialise_cluster(store, znodes)
+    with session(metadata_uri, AUTH) as ann:
+        protect(ann, znodes.root, [])
+        raw.create(f"{znodes.available}/made")
+        assert [protect(ann, znodes.root, []) for _ in range(2)] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("auth", "others", "why"),
+    [
+        ("", [], r"zookeeper_auth .* is missing: whoever protects a cluster must be one of its members"),
+        (AUTH, ["world:anyone"], r"a member \(--member\) is 'world:anyone': write it as ZooKeeper does"),
+        (AUTH, ["digest:bob"], r"a member \(--member\) is 'digest:bob': write it"),
+        (AUTH, ["nosuch:bob"], r"the access control is 'nosuch:bob': ZooKeeper knows no such identity"),
+        (AUTH, [f"digest:bob:{number}" for number in range(100)], r"members \(--member\) is 100: there may be 100"),
+    ],
+)
+def test_members_that_cannot_be_are_refused_and_nothing_is_changed(
+    store: ZooKeeperStore, metadata_uri: str, znodes: Znodes, raw: KazooClient, auth: str, others: list[str], why: str
+) -> None:
+    initialise_cluster(store, znodes)
+    with session(metadata_uri, auth) as one, pytest.raises(ConfigError, match=why):
+        protect(one, znodes.root, others)
+    assert {acl.id.scheme for path in tree(raw, znodes.root) for acl in raw.get_acls(path)[0]} == {"world"}
 
 
 def test_neither_credentials_nor_what_is_stored_is_in_a_log_of_everything(
@@ -244,21 +309,16 @@ def test_commands_take_the_credential_from_a_file_or_the_environment_and_say_wha
 
     assert main([*listing, *tls, "--zookeeper-auth-file", str(secret)]) == 0
     assert capsys.readouterr().out.count('"answers": true') == 3
-    assert main([*listing, "--zookeeper-auth-file", str(secret)]) == 0
-    assert capsys.readouterr().out.count('"answers": false') == 3
+    assert main([*listing, "--zookeeper-auth-file", str(secret)]) == 1
+    assert "tls_ca (tlsCa, --tls-ca) is missing: the metadata URI" in capsys.readouterr().err
     assert main([*listing, *tls]) == 1
     assert "zookeeper_auth (zookeeperAuth, --zookeeper-auth-file) is missing: ZooKeeper refuses" in capsys.readouterr().err
     monkeypatch.setenv("BK_SPARK_ZOOKEEPER_AUTH", config.zookeeper_auth)
     assert main([*listing, *tls]) == 0
-    assert main(["cluster", "show", "--metadata", secured_cluster.metadata_uri]) == 0
-    bookie_id = secured_cluster.bookies[0].bookie_id
-    capsys.readouterr()
-    assert main(["bookie", "status", bookie_id, "--metadata", secured_cluster.metadata_uri]) == 1
-    assert "speaks TLS and this client does not: give tls_ca" in capsys.readouterr().err
+    assert main(["cluster", "show", "--metadata", secured_cluster.metadata_uri, *tls]) == 0
+    assert "digest:" in capsys.readouterr().out
     assert main(["doctor", "--metadata", secured_cluster.metadata_uri]) == 1
-    said = capsys.readouterr().out
-    assert "0 of 3 writable bookies" in said
-    assert "speaks TLS and this client does not: give tls_ca" in said
+    assert "asks for TLS" in capsys.readouterr().out
 
 
 def test_a_ledgers_password_is_in_no_listing_no_json_and_no_error(
@@ -304,7 +364,7 @@ def test_the_secrets_of_a_cluster_are_in_no_log_and_no_command_line(secured_clus
     assert secret not in repr(secured_cluster.bookies[0].config) + repr(secured_cluster.client_config)
 
 
-@pytest.mark.parametrize("auth", ["digest:ann", "ann", "sasl:ann:s3cret", "x\ny:z"])
+@pytest.mark.parametrize("auth", ["digest:ann", "ann", "sasl:ann", "x509:CN=ann", "x\ny:z"])
 def test_a_credential_of_no_use_is_refused_before_anything_is_connected(auth: str) -> None:
     with pytest.raises(ConfigError, match="must be scheme:credential"):
         connect("zk://127.0.0.1:1/ledgers", connect_timeout_s=20.0, session_timeout_s=10.0, auth=auth)

@@ -12,8 +12,9 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import astuple, replace
 from pathlib import Path
+from typing import TypeVar
 
 import grpc
 import pytest
@@ -22,14 +23,18 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from prometheus_client.parser import text_string_to_metric_families
 
 from bk_spark.bookkeeper import BookKeeper
-from bk_spark.config import ClientConfig
+from bk_spark.client.driver.connections import SMALL_BYTES
+from bk_spark.config import TLS_NAMES, BookieConfig, ClientConfig
 from bk_spark.errors import BookieUnavailableError, BookKeeperError, ConfigError, NotEnoughBookiesError, UnauthorizedAccessError
-from bk_spark.local.cluster import LocalCluster
+from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, LocalBookie, LocalCluster
 from bk_spark.local.security import Authority, local_tls
 from bk_spark.tls.diagnosis import diagnose
-from bk_spark.tls.files import LOOK_S, TlsFiles, TlsSource, server_credentials
+from bk_spark.tls.files import LOOK_S, TlsFiles, TlsSource
+from bk_spark.tls.grpc_credentials import server_credentials
 
 DEADLINE_S = 60.0
+
+Config = TypeVar("Config", ClientConfig, BookieConfig)
 
 
 @pytest.fixture(scope="module")
@@ -41,6 +46,20 @@ def other(tmp_path_factory: pytest.TempPathFactory) -> Path:
     authority.issue(directory / "client")
     authority.issue(directory / "bookie", hosts=["127.0.0.1"])
     return directory
+
+
+@pytest.fixture(scope="module")
+def secured_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Bookies with TLS, and ZooKeeper without: so a client whose files are no good comes as far as the bookies."""
+    data_dir = tmp_path_factory.mktemp("bookies-with-tls")
+    files = local_tls(data_dir / "tls")
+    with LocalCluster(bookies=3, data_dir=data_dir, bookie_config=with_files(DEFAULT_BOOKIE_CONFIG, files.server)) as cluster:
+        cluster.client_config = with_files(ClientConfig(), files.client)
+        yield cluster
+
+
+def with_files(config: Config, files: TlsFiles) -> Config:
+    return replace(config, **dict(zip(TLS_NAMES, astuple(files), strict=True)))
 
 
 @pytest.fixture(scope="module")
@@ -113,6 +132,39 @@ def test_a_client_with_tls_is_told_of_a_bookie_without(cluster: LocalCluster, ot
         pytest.raises(BookKeeperError, match="speaks no TLS: start it with"),
     ):
         client.create_ledger().append(b"x")
+
+
+def test_a_cluster_moves_to_tls_bookie_by_bookie_and_serves_all_clients_meanwhile(tmp_path: Path) -> None:
+    files = local_tls(tmp_path / "tls")
+    secured = with_files(ClientConfig(), files.client)
+    ledgers: list[int] = []
+    with LocalCluster(bookies=3) as cluster:
+
+        def restart(bookie: LocalBookie, clear_port: int) -> None:
+            bookie.stop()
+            bookie.config = replace(with_files(bookie.config, files.server), clear_port=clear_port)
+            bookie.start()
+
+        def write_and_read_all(config: ClientConfig) -> None:
+            with BookKeeper(cluster.metadata_uri, config) as client:
+                with client.create_ledger(ack_quorum=3) as writer:
+                    writer.append(b"small")
+                    writer.append(b"l" * SMALL_BYTES)
+                ledgers.append(writer.ledger_id)
+                for ledger in ledgers:
+                    payloads = [one for batch in client.open_ledger(ledger).read(0, 1) for one in batch["payload"].to_pylist()]
+                    assert payloads == [b"small", b"l" * SMALL_BYTES]
+
+        for bookie in cluster.bookies:
+            write_and_read_all(ClientConfig())
+            restart(bookie, clear_port=0)
+        write_and_read_all(ClientConfig())
+        for bookie in cluster.bookies:
+            write_and_read_all(secured)
+            restart(bookie, clear_port=-1)
+        write_and_read_all(secured)
+        with BookKeeper(cluster.metadata_uri) as client, pytest.raises(BookKeeperError, match="speaks TLS and this client"):
+            client.create_ledger().append(b"x")
 
 
 # --- diagnoses of servers that there are not in a cluster
@@ -263,7 +315,7 @@ def test_a_local_clusters_files_are_made_once_and_its_keys_are_its_owners_alone(
     assert {path: path.read_bytes() for path in (tmp_path / "tls").iterdir()} == content
     keys = [path for path in content if path.suffix == ".key"]
     assert (len(keys), [path.stat().st_mode & 0o077 for path in keys]) == (2, [0, 0])
-    for side in made:
+    for side in (made.server, made.client):
         TlsSource(side)
 
 

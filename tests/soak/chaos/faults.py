@@ -15,8 +15,9 @@ from pathlib import Path
 from benchmarks.peers.bookkeeper_cluster import ApacheBookie
 from bk_spark.local.cluster import LocalBookie, LocalCluster
 from bk_spark.metadata.registration import unregister
+from bk_spark.metadata.uri import parse_uri
 from bk_spark.metadata.znodes import Znodes
-from bk_spark.metadata.zookeeper import connect, parse_uri
+from bk_spark.metadata.zookeeper import connect
 from tests.soak.chaos.history import FAULT, Recorder
 from tests.soak.chaos.plan import Fault
 from tests.soak.chaos.slow_bookie import delay_file

@@ -16,7 +16,7 @@ from bk_spark.cli import build_parser
 from bk_spark.datasource.option_table import OPTIONS
 from bk_spark.errors import BookKeeperError
 from bk_spark.log.stream.positions import StreamPosition, behind, parse_position
-from bk_spark.metadata.zookeeper import parse_uri
+from bk_spark.metadata.uri import parse_uri
 from bk_spark.rows.where.condition import parse_where
 from bk_spark.rows.where.filter import bind
 from tests.soak.fuzz.engine import Target

@@ -14,7 +14,7 @@ from bk_spark.bookie.identity.cookie import format_bookie
 from bk_spark.config import ClientConfig
 from bk_spark.local.cluster import DEFAULT_BOOKIE_CONFIG, ROOT, LocalAutoRecovery, LocalBookie
 from bk_spark.local.process import Keeper, LocalProcess, end_all
-from bk_spark.local.zookeeper_server import zookeeper_command, zookeeper_config
+from bk_spark.local.zookeeper_server import in_clear, zookeeper_command, zookeeper_config
 from bk_spark.metadata.registration import initialise_cluster, intended_root, open_root
 from bk_spark.metadata.zookeeper import connect
 from bk_spark.replication.settings import AutoRecoveryConfig
@@ -81,7 +81,7 @@ class EnsembleServer(_InNode):
         data.mkdir(parents=True, exist_ok=True)
         (data / "myid").write_text(f"{self._number}\n")
         config = self._directory / "zookeeper.cfg"
-        config.write_text(zookeeper_config(data, self._host, self.port) + _QUORUM_CONFIG + self._ensemble)
+        config.write_text(zookeeper_config(data, in_clear(self._host, self.port)) + _QUORUM_CONFIG + self._ensemble)
         server = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
         self._launch([*zookeeper_command(), server, str(config)])
         self._await(self._accepts)

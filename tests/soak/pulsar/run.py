@@ -18,7 +18,7 @@ from pathlib import Path
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.local.ports import HOST, Ports
 from bk_spark.local.process import Keeper, end_all
-from bk_spark.metadata.zookeeper import parse_uri
+from bk_spark.metadata.uri import parse_uri
 from tests.soak.pulsar.bookies import Bookies
 from tests.soak.pulsar.broker import CLUSTER, Broker, Cluster
 from tests.soak.pulsar.client import Load, Status, pulsar_java

@@ -11,8 +11,9 @@ from bk_spark.datasource.write.writer import application_of
 from bk_spark.errors import NoSuchLogError
 from bk_spark.log.stored.names import LogNames
 from bk_spark.log.stored.values import ApplicationState
+from bk_spark.metadata.uri import parse_uri
 from bk_spark.metadata.znodes import Znodes
-from bk_spark.metadata.zookeeper import connect, parse_uri
+from bk_spark.metadata.zookeeper import connect
 from tests.soak.streams.plan import ANY, NOTED, PLANNED, SUNK, WRITING
 
 

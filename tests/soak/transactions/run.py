@@ -89,7 +89,7 @@ class Run:
 
     def _read_now(self, client: BookKeeper) -> None:
         while not self._over.is_set():
-            self._check_versions(client, client.versions_of(LOGS), "now")
+            self._check_kept(client, client.versions_of(LOGS), "now")
 
     def _read_at(self, client: BookKeeper) -> None:
         times = [datetime.now(UTC)]
@@ -99,12 +99,11 @@ class Run:
                 at = self._chance.choice(times)
             try:
                 versions = client.versions_of(LOGS, timestamp=at)
-                if all(versions.values()):
-                    self._check_versions(client, versions, "at a time")
             except ConfigError as problem:
-                if "the oldest version of log" not in str(problem):
-                    raise
-                self._count("times that are not kept")
+                self._count_not_kept(problem, "times")
+                continue
+            if all(versions.values()):
+                self._check_kept(client, versions, "at a time")
 
     def _read_together(self, client: BookKeeper) -> None:
         """Log after log: a transaction has as many rows as logs that it changes."""
@@ -135,6 +134,17 @@ class Run:
                 self._positions[log] = tail.position
 
     # What must hold
+
+    def _check_kept(self, client: BookKeeper, versions: Mapping[str, int], what: str) -> None:
+        try:
+            self._check_versions(client, versions, what)
+        except ConfigError as problem:  # a reader that waits for its turn for so long
+            self._count_not_kept(problem, "versions")
+
+    def _count_not_kept(self, problem: ConfigError, what: str) -> None:
+        if "the oldest version of log" not in str(problem):
+            raise problem
+        self._count(f"{what} that are not kept")
 
     def _check_versions(self, client: BookKeeper, versions: Mapping[str, int], what: str) -> None:
         seen = {log: counted(client.open_log(log).read_rows(version=version)) for log, version in versions.items()}

@@ -16,6 +16,7 @@ from tests.unit.documented_commands import parsers
 PROMISED = {
     "cluster init": "test_cluster_show_and_init",
     "cluster show": "test_cluster_show_and_init",
+    "cluster protect": "test_an_open_cluster_is_protected_by_command",
     "local": "test_a_bookie_of_the_command_that_dies_is_named_and_started_again",
     "local copy": "test_the_copy_command_copies_what_nobody_uses_and_refuses_the_rest",
     "local accept-copy": "test_a_copy_that_was_made_in_use_is_refused_until_its_owner_accepts_it",

@@ -113,7 +113,7 @@ def test_the_credential_may_come_from_the_environment_and_an_option_goes_before_
 
 
 @pytest.mark.parametrize(
-    "wrong", ["s3cret", "digest:s3cret", "sasl:a:s3cret", "world:s3cret", "Digest:s3cret", "digest:a:s3cret\n"]
+    "wrong", ["s3cret", "digest:s3cret", "sasl:s3cret", "world:s3cret", "Digest:s3cret", "digest:a:s3cret\n"]
 )
 def test_a_credential_is_in_no_text(wrong: str) -> None:
     options = parse(zookeeperAuth="digest:a:s3cret")

@@ -11,7 +11,7 @@ import pytest
 from bk_spark.errors import ConfigError, State
 from tests.unit.import_graph import FILES, PACKAGE
 
-GIVEN = {"'rows'", "'topic'", "'csv'", "'embedded:…'", "'…:…'", "'……'"}
+GIVEN = {"'rows'", "'topic'", "'csv'", "'embedded:…'", "'…:…'", "'……'", "'………'"}
 """What looks like words of the program in a call, and is the value that a user gave or has to give."""
 
 PLURAL = re.compile(r"(?=.* )(?!.*(address|class|status|process)\b)(the )?(\w+ )?\w+[^su'.]s( (of|in|to|that|which) .*)?")

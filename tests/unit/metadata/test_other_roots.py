@@ -7,7 +7,7 @@ import pytest
 from bk_spark.errors import ConfigError, MetadataUnavailableError
 from bk_spark.metadata.other_roots import MAX_NAMED, other_roots
 from bk_spark.metadata.registration import initialise_cluster, intended_root, open_root
-from bk_spark.metadata.zookeeper import parse_uri
+from bk_spark.metadata.uri import parse_uri
 from tests.memory_store import MemoryStore, MemoryTree
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from bk_spark.errors import MetadataUnavailableError
 from bk_spark.metadata.zookeeper import connect
-from bk_spark.metadata.zookeeper_session import unknown_hosts
+from bk_spark.metadata.zookeeper_obstacles import unknown_hosts
 
 
 def _known(host: str, *_: Any, **__: Any) -> list[Any]:

@@ -284,7 +284,8 @@ def test_bookies_are_apaches_if_those_that_were_found_are_and_only_one_is_looked
 
 
 def test_a_reset_behind_the_handshake_is_told_as_the_refusal_that_it_overtook(tmp_path: Path) -> None:
-    server_files, client_files = local_tls(tmp_path / "tls")
+    made = local_tls(tmp_path / "tls")
+    server_files, client_files = made.server, made.client
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     context.load_cert_chain(server_files.certificate, server_files.key)
 
