@@ -65,6 +65,15 @@ _WITH_USER = ("digest:", "sasl:")
 """Schemes whose credential is a user's name and a password."""
 
 
+BOOKIE_AUTH_NAME = "bookie_auth (bookieAuth, --bookie-auth-file)"
+
+BOOKIE_AUTH_VARIABLE = "BK_SPARK_BOOKIE_AUTH"
+"""The environment variable with the credential for Apache's bookies. An option takes precedence."""
+
+BOOKIE_AUTH = r"sasl:[!-9;-~]+:[^\r\n]+"
+"""A user in ASCII, without spaces, and a password: what every implementation of DIGEST-MD5 hashes alike."""
+
+
 class DigestType(Enum):
     """How an entry is protected on its way from writer to reader. The numbers are those of Apache BookKeeper's metadata."""
 
@@ -195,6 +204,9 @@ class ClientConfig:
 
     It is never shown."""
 
+    bookie_auth: str = field(default="", repr=False)
+    """``sasl:user:password``: this client's identity for Apache's bookies, which must ask for it. Never shown."""
+
     def __post_init__(self) -> None:
         _check_positive(self)
         if self.add_batch_bytes > MAX_ENTRY_BYTES // 2:
@@ -316,6 +328,9 @@ class BookieConfig:
     apache_frame_bytes: int = APACHE_FRAME_BYTES
     """The largest frame that Apache's clients take, their ``nettyMaxFrameSizeBytes``: ``apache_port`` refuses larger adds."""
 
+    apache_users: str = ""
+    """A file of lines ``user:password``: clients of ``apache_port`` must authenticate by SASL's DIGEST-MD5. Empty: none."""
+
     apache_clear_clients: bool = False
     """True: with TLS files, ``apache_port`` also serves clients without TLS. Meant for the time in which clients move to it."""
 
@@ -345,6 +360,9 @@ class BookieConfig:
 
     It is never shown."""
 
+    bookie_auth: str = field(default="", repr=False)
+    """``sasl:user:password``: this bookie's identity for Apache's bookies, from which it repairs itself. Never shown."""
+
     def __post_init__(self) -> None:
         _check_positive(self)
         _check_rack(self.rack)
@@ -363,6 +381,9 @@ class BookieConfig:
         if self.clear_port >= 0 and not self.tls_certificate:
             remedy = "without tls_certificate the bookie's port serves clients without TLS already: leave it out"
             raise ConfigError("clear_port", self.clear_port, remedy)
+        if self.apache_users and self.apache_port < 0:
+            remedy = "it is of no use without apache_port, which is -1: give a port, or 0 for a free one"
+            raise ConfigError("apache_users", self.apache_users, remedy)
 
     def client_config(self) -> ClientConfig:
         """The settings of the client in a bookie's process, which repairs the bookie from other bookies.
@@ -376,6 +397,7 @@ class BookieConfig:
             tls_certificate=certificate,
             tls_key=key,
             zookeeper_auth=self.zookeeper_auth,
+            bookie_auth=self.bookie_auth,
         )
 
 
@@ -439,6 +461,14 @@ def _check_security(config: ClientConfig | BookieConfig) -> None:
         given, lacking = ("tls_certificate", "tls_key") if config.tls_certificate else ("tls_key", "tls_certificate")
         raise ConfigError(TLS_NAMES[given], getattr(config, given), f"it is of no use without {TLS_NAMES[lacking]}: give both")
     check_zookeeper_auth(config.zookeeper_auth)
+    check_bookie_auth(config.bookie_auth)
+
+
+def check_bookie_auth(auth: str) -> None:
+    """Raise ConfigError, without the credential in it, unless ``auth`` is empty or ``sasl:user:password``."""
+    if not isinstance(auth, str) or (auth and re.fullmatch(BOOKIE_AUTH, auth) is None):
+        remedy = "it must be sasl:user:password, the user in ASCII without spaces and colons, and all without a line break"
+        raise ConfigError(BOOKIE_AUTH_NAME, State("(not shown)"), remedy)
 
 
 def check_zookeeper_auth(auth: str) -> None:

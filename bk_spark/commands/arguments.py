@@ -15,7 +15,7 @@ from functools import cache
 from itertools import pairwise
 from typing import TypeAlias
 
-from bk_spark.config import MAX_SETTING, ZOOKEEPER_AUTH_VARIABLE
+from bk_spark.config import BOOKIE_AUTH_VARIABLE, MAX_SETTING, ZOOKEEPER_AUTH_VARIABLE
 from bk_spark.datasource.passwords import password_in_file
 from bk_spark.datasource.sizes import size
 from bk_spark.errors import ConfigError
@@ -56,7 +56,7 @@ def command(commands: Commands, name: str, text: str, handler: Handler) -> argpa
 
 def add_security(parser: argparse.ArgumentParser) -> None:
     """No option takes a secret: every user of a machine sees the arguments of every process."""
-    group = parser.add_argument_group("security", "PEM files for TLS with bookies and ZooKeeper; who this is to ZooKeeper")
+    group = parser.add_argument_group("security", "PEM files for TLS; who this is to ZooKeeper and to bookies")
     group.add_argument("--tls-ca", metavar="FILE", help="authorities that sign the certificates of the other side; for TLS")
     group.add_argument("--tls-certificate", metavar="FILE", help="this side's certificate, with its chain")
     group.add_argument("--tls-key", metavar="FILE", help="the certificate's private key, without a passphrase")
@@ -64,6 +64,11 @@ def add_security(parser: argparse.ArgumentParser) -> None:
         "--zookeeper-auth-file",
         metavar="FILE",
         help=f"a file with x509, digest:USER:PASSWORD or sasl:USER:PASSWORD (or the variable {ZOOKEEPER_AUTH_VARIABLE})",
+    )
+    group.add_argument(
+        "--bookie-auth-file",
+        metavar="FILE",
+        help=f"a file with sasl:user:password, for Apache's bookies that ask for SASL (or the variable {BOOKIE_AUTH_VARIABLE})",
     )
 
 

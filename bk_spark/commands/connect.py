@@ -14,7 +14,14 @@ from bk_spark.bookie.disk import REAL_DISK
 from bk_spark.bookie.identity.identity import check_store
 from bk_spark.client.driver.bookies import NOT_REGISTERED
 from bk_spark.commands.program.parser import UsageError
-from bk_spark.config import TLS_NAMES, ZOOKEEPER_AUTH, ZOOKEEPER_AUTH_VARIABLE, ClientConfig
+from bk_spark.config import (
+    BOOKIE_AUTH,
+    BOOKIE_AUTH_VARIABLE,
+    TLS_NAMES,
+    ZOOKEEPER_AUTH,
+    ZOOKEEPER_AUTH_VARIABLE,
+    ClientConfig,
+)
 from bk_spark.embedded.join import advice_for, is_embedded, named_directory, resolve, with_own_files
 from bk_spark.errors import ConfigError, State
 from bk_spark.metadata.registration import open_root
@@ -53,13 +60,13 @@ def check_metadata_given(args: argparse.Namespace) -> None:
 def client_config(args: argparse.Namespace) -> ClientConfig:
     """A client's settings, with the security options of the command. Raises ConfigError."""
     tls: dict[str, Any] = {name: getattr(args, name) or "" for name in TLS_NAMES}
-    return ClientConfig(**tls, zookeeper_auth=zookeeper_auth(args))
+    return ClientConfig(**tls, zookeeper_auth=zookeeper_auth(args), bookie_auth=bookie_auth(args))
 
 
 def spark_options(config: ClientConfig) -> dict[str, str]:
     """The same security settings as options of the format ``bookkeeper``."""
     given = {"tlsCa": config.tls_ca, "tlsCertificate": config.tls_certificate, "tlsKey": config.tls_key}
-    given["zookeeperAuth"] = config.zookeeper_auth
+    given |= {"zookeeperAuth": config.zookeeper_auth, "bookieAuth": config.bookie_auth}
     return {name: value for name, value in given.items() if value}
 
 
@@ -68,17 +75,30 @@ def zookeeper_auth(args: argparse.Namespace) -> str:
     name = args.zookeeper_auth_file
     if name is None:
         return os.environ.get(ZOOKEEPER_AUTH_VARIABLE, "")
+    return _credential("--zookeeper-auth-file", name, ZOOKEEPER_AUTH, "scheme:credential")
+
+
+def bookie_auth(args: argparse.Namespace) -> str:
+    """The same for ``--bookie-auth-file``: the credential for Apache's bookies."""
+    name = args.bookie_auth_file
+    if name is None:
+        return os.environ.get(BOOKIE_AUTH_VARIABLE, "")
+    return _credential("--bookie-auth-file", name, BOOKIE_AUTH, "sasl:user:password")
+
+
+def _credential(option: str, name: str, pattern: str, form: str) -> str:
+    """The content of the file of this name. Raises ConfigError, also where the credential was given in its place."""
     try:
         with open(name) as file:
             text = file.read(MAX_AUTH_CHARACTERS).strip()
     except (OSError, UnicodeDecodeError) as problem:
-        if re.fullmatch(ZOOKEEPER_AUTH, name):
+        if re.fullmatch(pattern, name):
             remedy = "it is a credential: write it into a file, and give that one's name, for arguments are seen by everybody"
-            raise ConfigError("--zookeeper-auth-file", State("(not shown)"), remedy) from None
+            raise ConfigError(option, State("(not shown)"), remedy) from None
         why = problem.strerror if isinstance(problem, OSError) else "it is not text"
-        raise ConfigError("--zookeeper-auth-file", name, f"it cannot be read ({why})") from None
+        raise ConfigError(option, name, f"it cannot be read ({why})") from None
     if not text:
-        raise ConfigError("--zookeeper-auth-file", name, "it is empty: write scheme:credential into it")
+        raise ConfigError(option, name, f"it is empty: write {form} into it")
     warn_of_open_file(name)
     return text
 

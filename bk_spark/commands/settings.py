@@ -25,12 +25,12 @@ from bk_spark.commands.arguments import (
     size_bytes,
     whole_number,
 )
-from bk_spark.commands.connect import zookeeper_auth
+from bk_spark.commands.connect import bookie_auth, zookeeper_auth
 from bk_spark.commands.program.parser import UsageError
 from bk_spark.config import TLS_NAMES, BookieConfig
 from bk_spark.errors import ConfigError
 
-_OF_EVERY_COMMAND = (*TLS_NAMES, "zookeeper_auth")
+_OF_EVERY_COMMAND = (*TLS_NAMES, "zookeeper_auth", "bookie_auth")
 
 Made = TypeVar("Made")
 
@@ -82,8 +82,8 @@ def bookie_config(args: argparse.Namespace) -> BookieConfig:
     Raises UsageError, or ConfigError where the file is wrong, which name the wrong setting.
     """
     from_file = _read(Path(args.config)) if args.config else {}
-    auth = zookeeper_auth(args)
-    with_auth = {**from_file, **({"zookeeper_auth": auth} if auth else {})}
+    secrets = {"zookeeper_auth": zookeeper_auth(args), "bookie_auth": bookie_auth(args)}
+    with_auth = {**from_file, **{name: secret for name, secret in secrets.items() if secret}}
     BookieConfig(**with_auth)
     return with_options(lambda given: BookieConfig(**{**with_auth, **given}), given_fields(args, BookieConfig))
 

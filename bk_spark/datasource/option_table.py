@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from bk_spark.config import KIB, MAX_ENTRY_BYTES, TLS_NAMES, ZOOKEEPER_AUTH_VARIABLE
+from bk_spark.config import BOOKIE_AUTH_VARIABLE, KIB, MAX_ENTRY_BYTES, TLS_NAMES, ZOOKEEPER_AUTH_VARIABLE
 from bk_spark.datasource import option_values as values
 from bk_spark.datasource.option_values import EARLIEST, LATEST
 from bk_spark.datasource.passwords import password
@@ -51,6 +51,7 @@ OF_TOPICS_TOO = frozenset(
         "tlsCertificate",
         "tlsKey",
         "zookeeperAuth",
+        "bookieAuth",
     }
 )
 """The options that apply to logs and to topics of Pulsar."""
@@ -58,7 +59,7 @@ OF_TOPICS_TOO = frozenset(
 MAX_ROW_BYTES_PER_ENTRY = MAX_ENTRY_BYTES // 2
 """Rows are cut into entries by their bytes before compression; half of an entry's maximum leaves room for uneven rows."""
 
-SECURITY = frozenset({*TLS_NAMES, "zookeeper_auth"})
+SECURITY = frozenset({*TLS_NAMES, "zookeeper_auth", "bookie_auth"})
 """Fields of ClientConfig that have options of their own."""
 
 
@@ -273,6 +274,13 @@ OPTIONS: tuple[Option, ...] = (
         f"${ZOOKEEPER_AUTH_VARIABLE}",
         values.text,
         "`digest:` or `sasl:user:password`, `x509`; Spark may show it",
+    ),
+    Option(
+        "bookieAuth",
+        "all",
+        f"${BOOKIE_AUTH_VARIABLE}",
+        values.text,
+        "`sasl:user:password`, for Apache's bookies that ask for it",
     ),
 )
 """Every option except ``client.<field>``: any field of ClientConfig, such as ``client.add_timeout_s``."""

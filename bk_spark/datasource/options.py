@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, fields
 from datetime import datetime, tzinfo
 from typing import Any
 
-from bk_spark.config import ZOOKEEPER_AUTH_VARIABLE, ClientConfig, DigestType
+from bk_spark.config import BOOKIE_AUTH_VARIABLE, ZOOKEEPER_AUTH_VARIABLE, ClientConfig, DigestType
 from bk_spark.datasource import option_values as values
 from bk_spark.datasource.option_table import (
     CLIENT_PREFIX,
@@ -272,8 +272,9 @@ def parse_options(options: Mapping[str, str], environment: Mapping[str, str] = o
             parsed[option.attribute] = _placed(option, given[option.key], parsed)
     client = {key.removeprefix(CLIENT_PREFIX): value for key, value in given.items() if key.startswith(CLIENT_PREFIX)}
     secured = {name: parsed.pop(name) for name in SECURITY & parsed.keys()}
-    if ZOOKEEPER_AUTH_VARIABLE in environment:
-        secured.setdefault("zookeeper_auth", environment[ZOOKEEPER_AUTH_VARIABLE])
+    for name, variable in (("zookeeper_auth", ZOOKEEPER_AUTH_VARIABLE), ("bookie_auth", BOOKIE_AUTH_VARIABLE)):
+        if variable in environment:
+            secured.setdefault(name, environment[variable])
     parsed["metadata"] = settled(parsed["metadata"])
     return SourceOptions(**parsed, client=_client_config(client, secured), given=frozenset(given))
 

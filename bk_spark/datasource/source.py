@@ -181,6 +181,7 @@ class BookKeeperDataSource(DataSource):
     tlsCertificate       all         (none)                   this client's certificate, a PEM file on all machines
     tlsKey               all         (none)                   the certificate's private key, a PEM file on all machines
     zookeeperAuth        all         $BK_SPARK_ZOOKEEPER_AUTH `digest:` or `sasl:user:password`, `x509`; Spark may show it
+    bookieAuth           all         $BK_SPARK_BOOKIE_AUTH    `sasl:user:password`, for Apache's bookies that ask for it
     client.<field>       all                                  any field of ClientConfig, such as ``client.add_timeout_s``
     ==================== =========== ======================== ====================
 

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 from cryptography.x509.oid import NameOID
 
-from bk_spark.config import TLS_NAMES, ZOOKEEPER_AUTH_VARIABLE, ClientConfig
+from bk_spark.config import BOOKIE_AUTH_VARIABLE, TLS_NAMES, ZOOKEEPER_AUTH_VARIABLE, ClientConfig
 from bk_spark.local.ports import HOST
 from bk_spark.tls.files import TlsFiles
 
@@ -87,8 +87,8 @@ def command_options(config: ClientConfig) -> list[str]:
 
 
 def command_environment(config: ClientConfig) -> dict[str, str]:
-    """The environment of such a command. It holds the secret, because arguments are visible to others; empty for none."""
-    return {ZOOKEEPER_AUTH_VARIABLE: config.zookeeper_auth}
+    """The environment of such a command. It holds the secrets, because arguments are visible to others; empty for none."""
+    return {ZOOKEEPER_AUTH_VARIABLE: config.zookeeper_auth, BOOKIE_AUTH_VARIABLE: config.bookie_auth}
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int) -> x509.CertificateBuilder:

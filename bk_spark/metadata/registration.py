@@ -48,6 +48,9 @@ APACHE_PROTOCOL = "bookie-rpc"
 TLS_EXTENSION = "tls"
 """The extension of an endpoint that speaks TLS after START_TLS."""
 
+SASL_AUTH = "sasl"
+"""How an endpoint says that clients must authenticate by SASL. Apache's bookies say nothing of it."""
+
 HTTP_PROTOCOL = "http"
 """The protocol of the endpoint that serves metrics and health."""
 
@@ -66,6 +69,8 @@ class ApachePort:
 
     port: int
     has_tls: bool = False
+    asks_sasl: bool = False
+    """Whether clients must authenticate there by SASL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +301,7 @@ def _encode(address: BookieAddress) -> bytes:
     if address.apache is not None:
         apache = _endpoint("bookie-apache", address.host, address.apache.port, APACHE_PROTOCOL)
         apache.extensions.extend([TLS_EXTENSION] if address.apache.has_tls else [])
+        apache.auth.extend([SASL_AUTH] if address.apache.asks_sasl else [])
         endpoints.append(apache)
     if address.http is not None:
         monitored = HostPort.parse(address.http)
@@ -327,7 +333,9 @@ def _decode(bookie_id: str, path: str, value: bytes) -> BookieAddress | None:
     if found is None:
         return None
     other = known.get(APACHE_PROTOCOL) if found[0] == PROTOCOL else None
-    apache = ApachePort(other.port, TLS_EXTENSION in other.extensions) if other is not None else None
+    apache = None
+    if other is not None:
+        apache = ApachePort(other.port, TLS_EXTENSION in other.extensions, SASL_AUTH in other.auth)
     monitored = None if http is None else str(http)
     clear_port = None if clear is None else clear.port
     return BookieAddress(bookie_id, found[1].host, found[1].port, rack, monitored, found[0], apache, clear_port)

@@ -175,6 +175,7 @@ USES = {
     "kazoo": ("metadata",),
     "cryptography": ("tls/certificates", "local/security"),
     "fastavro": ("pulsar/values/avro_values",),
+    "puresasl": ("client/driver/apache/sasl",),
     "pyiceberg": ("lake/iceberg", "lake/rest"),
     "sqlite3": ("bookie/index/sqlite_database",),
     "crc32c": ("entries/crc",),
@@ -192,7 +193,7 @@ USES = {
     ),
     "queue": ("client/ledger", "log/rows", "bookie/server"),
     "random": ("client/driver",),
-    "secrets": (),
+    "secrets": ("bookie/server/apache/logins",),
     "select": (),
     "socket": (
         "metadata/zookeeper_obstacles",

@@ -101,6 +101,8 @@ def run_bookie(
         logger.warning("with apache_clear_clients whoever reaches apache_port is served without TLS and a certificate")
     if config.clear_port >= 0:
         logger.warning("with clear_port whoever reaches that port is served without TLS and a certificate")
+    if config.apache_users and (not config.tls_certificate or config.apache_clear_clients):
+        logger.warning("apache_users without TLS for all: passwords are not sent, but whoever listens reads all else")
     keep_freed()
     with StopSignals() as stop:
         process = _Process(place, store, znodes, config, disk, open_index, peers, stop)

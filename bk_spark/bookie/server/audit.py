@@ -6,11 +6,13 @@
     event=administered operation=READ_ONLY_ON status=OK peer=10.0.0.7:50012 certificate="operator"
     event=refused reason="the ledger has another password" peer=10.0.0.66:50100 certificate=none
     event=refused reason="the ledger has another password" peer=10.0.0.66:50983 certificate=none times=412 within_s=60
+    event=refused reason="its password is wrong" peer=10.0.0.67:50101 certificate=none user="bookkeeper-etl"
 
 Clients must not fill a log. A refusal is told at once if there was none like it, of the same machine, certificate and reason,
 in the last TELL_S. Others are counted, and told together when that time is over. So are requests of operators, of which some
-are told at once. MOST_KINDS are told apart at a time; the others count as one. A fence is told once for each ledger, machine
-and certificate, while it is among the last MOST_FENCED: a recovery fences with many of its reads.
+are told at once. MOST_KINDS are told apart at a time; the others count as one. A fence is told once for each ledger, machine,
+certificate and user, while it is among the last MOST_FENCED: a recovery fences with many of its reads. Refusals are not told
+apart by users, for who is refused may call itself anything.
 
 A handshake that gRPC refuses, and a connection that it does not take, are seen by nobody here: gRPC says so on standard error.
 
@@ -49,6 +51,9 @@ WRONG_KEY = "the ledger has another password"
 CONNECTIONS = "too many connections"
 CALLS = "too many open calls"
 CLEAR = "it sends requests before TLS"
+UNKNOWN = "it sends requests before it has authenticated"
+LOGINS = "too many connections that have not authenticated"
+SLOW_LOGIN = "it has not authenticated in time"
 
 logger = logging.getLogger(AUDIT_LOGGER)
 
@@ -61,10 +66,13 @@ class Who:
     port: str
     certificate: str = ""
     """The common name of the certificate that it showed, or its first other name; "" without one."""
+    user: str = ""
+    """Whom it calls itself by SASL: shown to be true, unless the line is a refusal of that. "" without SASL."""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"peer={host}:{self.port} certificate={json.dumps(self.certificate) if self.certificate else 'none'}"
+        user = f" user={json.dumps(self.user)}" if self.user else ""
+        return f"peer={host}:{self.port} certificate={json.dumps(self.certificate) if self.certificate else 'none'}{user}"
 
 
 class Caller(Protocol):
@@ -121,11 +129,11 @@ class Audit:
     def __init__(self, later: Later) -> None:
         self._later = later
         self._repeats: dict[_Kind, _Repeats] = {}
-        self._fenced: OrderedDict[tuple[int, str, str], None] = OrderedDict()
+        self._fenced: OrderedDict[tuple[int, str, str, str], None] = OrderedDict()
 
     def fenced(self, ledger_id: int, who: Who) -> None:
         """A ledger is fenced, durably."""
-        key = ledger_id, who.host, who.certificate
+        key = ledger_id, who.host, who.certificate, who.user
         if key not in self._fenced:
             logger.info("event=fenced ledger=%d %s", ledger_id, who)
         self._fenced[key] = None

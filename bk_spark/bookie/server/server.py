@@ -29,6 +29,7 @@ import grpc.aio
 
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.server.apache.listener import ApacheListener, Bounds, Security
+from bk_spark.bookie.server.apache.users import ApacheUsers
 from bk_spark.bookie.server.audit import Audit, Caller, GrpcCaller, Who
 from bk_spark.bookie.server.new_ledgers import LedgerIds
 from bk_spark.bookie.server.open_calls import OpenCalls
@@ -126,8 +127,8 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         """``port`` 0 takes a free one; ``looks`` is called on the sync thread (SyncListener); ``ledger_ids`` asks the
         metadata store.
 
-        Must be created on the event loop that it runs on. Raises ConfigError if the TLS files cannot be used, or too few
-        files may be open for connections.
+        Must be created on the event loop that it runs on. Raises ConfigError if the TLS files or that of users cannot be
+        used, or too few files may be open for connections.
         """
         self._place = HostPort(host, port)
         self._loop = asyncio.get_running_loop()
@@ -141,10 +142,12 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         self._watching: asyncio.Task[None] | None = None
         files = TlsFiles.of(config)
         self._tls = TlsSource(files) if files else None
-        security = Security(ServerContexts(self._tls) if self._tls else None, config.apache_clear_clients)
+        users = ApacheUsers(config.apache_users, self._loop.time) if config.apache_users else None
+        security = Security(ServerContexts(self._tls) if self._tls else None, config.apache_clear_clients, users)
         bounds = Bounds(self._connections, config.memory_limit_bytes, waiting_adds, config.apache_frame_bytes)
         self.apache = ApacheListener(self.requests, bounds, security) if config.apache_port >= 0 else None
         self._apache_address = host, config.apache_port
+        self._asks_sasl = users is not None
         self.apache_port: ApachePort | None = None
         """Where Apache's clients are served; None if they are not."""
         self._asked_clear_port = config.clear_port
@@ -166,7 +169,8 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
             self.clear_port = self._listen(HostPort(self._place.host, self._asked_clear_port), None)
         await self._server.start()
         if self.apache is not None:
-            self.apache_port = ApachePort(await self.apache.start(*self._apache_address), self._tls is not None)
+            port_number = await self.apache.start(*self._apache_address)
+            self.apache_port = ApachePort(port_number, self._tls is not None, self._asks_sasl)
         self._watching = self._loop.create_task(self._calls.watch())
         self.requests.sync_thread.start()
         return port

@@ -161,7 +161,7 @@ class BookieClient:
                 if address is None:
                     raise ConnectionError(NOT_REGISTERED)
                 if address.protocol == APACHE_PROTOCOL:
-                    self._known = ApacheBookie(self.bookie_id, self._lookup, self._channels.contexts, self._framing)
+                    self._known = ApacheBookie(self.bookie_id, self._lookup, self._channels.access, self._framing)
                 else:
                     self._known = BookieConnection(self.bookie_id, self._lookup, self._channels, address)
             return self._known

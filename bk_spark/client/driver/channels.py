@@ -14,6 +14,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from bk_spark.client.driver.apache.access import Access
+from bk_spark.client.driver.apache.sasl import Credential
 from bk_spark.config import ClientConfig
 from bk_spark.host_port import HostPort
 from bk_spark.metadata.registration import BookieAddress
@@ -56,11 +58,11 @@ class Channels:
     """Opens the channels of one client."""
 
     def __init__(self, config: ClientConfig) -> None:
-        """Raises ConfigError if the TLS files cannot be used."""
+        """Raises ConfigError if the TLS files cannot be used, or what the credential for Apache's bookies needs is missing."""
         files = TlsFiles.of(config)
         self._source = TlsSource(files) if files else None
-        self.contexts = ClientContexts(self._source) if self._source else None
-        """For protocols other than gRPC; None without TLS."""
+        self.access = Access(ClientContexts(self._source) if self._source else None, Credential.of(config.bookie_auth))
+        """For protocols other than gRPC."""
         self._diagnoses: dict[BookieAddress, tuple[float, asyncio.Task[str | None]]] = {}
 
     def content(self) -> TlsContent | None:

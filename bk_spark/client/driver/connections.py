@@ -132,7 +132,7 @@ class BookieConnection:
         self._next_request = 0
         self._sender: asyncio.Task[None] | None = None
         self._reads = asyncio.Semaphore(MOST_READS)
-        self._takes_frames = self._has_port_for_frames(address)
+        self._takes_frames = self._may_send_frames(address)
         self._small = FramedAdds(self._open_for_small_adds, self._expect_another_address)
 
     def enqueue(self, queued: QueuedAdd) -> None:
@@ -257,11 +257,12 @@ class BookieConnection:
         self._use(address)
         if address.apache is None or not self._takes_frames:
             raise ConnectionError("it has no port for small adds any more")
-        contexts = self._channels.contexts
-        if address.apache.has_tls != (contexts is not None):
-            problem = SPEAKS_TLS if contexts is None else SPEAKS_NO_TLS
+        access = self._channels.access
+        if address.apache.has_tls != (access.contexts is not None):
+            problem = SPEAKS_TLS if access.contexts is None else SPEAKS_NO_TLS
             raise ConnectionError(f"the bookie at {HostPort(address.host, address.apache.port)} {problem}")
-        connection = await open_framed(replace(address, port=address.apache.port), contexts, AddConnection())
+        access = access if address.apache.asks_sasl else access.without_login()
+        connection = await open_framed(replace(address, port=address.apache.port), access, AddConnection())
         self._may_have_moved = False
         return connection
 
@@ -270,12 +271,13 @@ class BookieConnection:
         self._may_have_moved = True
 
     def _use(self, address: BookieAddress) -> None:
-        self._address, self._takes_frames = address, self._has_port_for_frames(address)
+        self._address, self._takes_frames = address, self._may_send_frames(address)
 
-    def _has_port_for_frames(self, address: BookieAddress) -> bool:
-        """Where clients without TLS have a port of their own, the one for frames need not serve them: gRPC does."""
+    def _may_send_frames(self, address: BookieAddress) -> bool:
+        """Whether there is a port for small adds that serves this client. Otherwise all go over gRPC."""
+        can_log_in = self._channels.access.credential is not None
         is_clear = self._channels.contexts is None and address.clear_port is not None
-        return address.apache is not None and not is_clear
+        return address.apache is not None and not is_clear and (can_log_in or not address.apache.asks_sasl)
 
     async def _current_address(self) -> BookieAddress:
         """The registered address; while the metadata store does not answer the last one, as requests name their bookie."""

@@ -15,11 +15,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+from google.protobuf.message import DecodeError
 
 from bk_spark.entries.apache_entries import LEAST_BYTES, ApacheEntries
 from bk_spark.entries.batch import MAX_ENTRY_ID, binaries
 from bk_spark.entries.digest import payload_offsets, payload_sizes
 from bk_spark.errors import CorruptionError
+from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.wire.apache.version_2 import ACK, SIZE_BYTES, VERSION, Flag, Operation
 from bk_spark.wire.messages import Status
 
@@ -125,7 +127,14 @@ class EntriesRead:
 class Authentication:
     """An AUTH with its message, which is one of version 3."""
 
-    message: bytes
+    message: bytes = field(repr=False)
+
+    def unpacked(self) -> pb.AuthMessage:
+        """Raises CorruptionError."""
+        try:
+            return pb.AuthMessage.FromString(self.message)
+        except DecodeError as problem:
+            raise CorruptionError("an authentication", f"it is no message ({problem})") from None
 
 
 @dataclass(frozen=True, slots=True)

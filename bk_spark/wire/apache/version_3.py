@@ -25,6 +25,9 @@ LAST_ENTRY = -1
 WITHOUT_AUTHENTICATION = "AuthDisabledPlugin"
 """How the clients and the bookies that know no authentication call that."""
 
+SASL = "sasl"
+"""How they call SASL, whatever its mechanism."""
+
 Request: TypeAlias = pb.ReadRequest | pb.WriteLacRequest | pb.BookieInfoRequest | pb.StartTls | pb.AuthMessage
 
 CODES = {
@@ -100,6 +103,11 @@ def covered_by_proof(ledger_id: int, confirmed: int) -> bytes:
 def without_authentication() -> pb.AuthMessage:
     """OK is answered where clients need not authenticate, or have done so with their certificate; else UNAUTHORIZED."""
     return pb.AuthMessage(authPluginName=WITHOUT_AUTHENTICATION, payload=b"")
+
+
+def authentication(payload: bytes) -> pb.AuthMessage:
+    """A message of SASL."""
+    return pb.AuthMessage(authPluginName=SASL, payload=payload)
 
 
 def ask_for_space() -> pb.BookieInfoRequest:

@@ -7,6 +7,7 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
+from bk_spark.client.driver.apache.access import Access
 from bk_spark.client.driver.apache.bookie import ApacheBookie
 from bk_spark.client.driver.apache.framing import Framing
 from bk_spark.metadata.registration import APACHE_PROTOCOL, BookieAddress
@@ -30,16 +31,30 @@ def is_version_3(frame: bytes) -> bool:
     return frame[0] != 2
 
 
+Authenticate = Callable[[bytes], list[bytes]]
+"""What to send for a frame with a message of AUTH. An asyncio.CancelledError ends the connection."""
+
+
+def needs_nothing(frame: bytes) -> list[bytes]:
+    """Clients need not authenticate."""
+    return [response(frame)]
+
+
+def asks(frame: bytes) -> list[bytes]:
+    """Clients must authenticate, and cannot."""
+    return [response(frame, 502)]
+
+
 @asynccontextmanager
-async def apache_server(answers: Answers, greeting: int = 0) -> AsyncIterator[BookieAddress]:
-    """Serves as long as the context lasts. ``greeting`` is what it answers when a client asks whether it must authenticate."""
+async def apache_server(answers: Answers, authenticate: Authenticate = needs_nothing) -> AsyncIterator[BookieAddress]:
+    """Serves as long as the context lasts."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while True:
                 frame = await reader.readexactly(struct.unpack(">I", await reader.readexactly(4))[0])
                 if is_version_3(frame) and pb.Request.FromString(frame).HasField("authRequest"):
-                    writer.write(response(frame, greeting))
+                    writer.writelines(authenticate(frame))
                     continue
                 for one in await answers(frame):
                     writer.write(one)
@@ -55,14 +70,16 @@ async def apache_server(answers: Answers, greeting: int = 0) -> AsyncIterator[Bo
 
 
 @asynccontextmanager
-async def apache_bookie(answers: Answers, greeting: int = 0) -> AsyncIterator[ApacheBookie]:
+async def apache_bookie(
+    answers: Answers, authenticate: Authenticate = needs_nothing, access: Access | None = None
+) -> AsyncIterator[ApacheBookie]:
     """What a client has of such a bookie."""
-    async with apache_server(answers, greeting) as address:
+    async with apache_server(answers, authenticate) as address:
 
         async def look_up(_: str) -> BookieAddress:
             return address
 
-        bookie = ApacheBookie(address.bookie_id, look_up, None, Framing())
+        bookie = ApacheBookie(address.bookie_id, look_up, access or Access(), Framing())
         try:
             yield bookie
         finally:

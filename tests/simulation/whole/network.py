@@ -107,7 +107,7 @@ def listener_at(process: ClientProcess, address: BookieAddress) -> str:
     raise ConnectionRefusedError("nobody listens there")
 
 
-async def open_connection(address: BookieAddress, contexts: object, connection: AddConnection) -> AddConnection:
+async def open_connection(address: BookieAddress, access: object, connection: AddConnection) -> AddConnection:
     """In place of connecting.open_framed."""
     loop = loop_of_process()
     bookie_id = listener_at(loop.process, address)

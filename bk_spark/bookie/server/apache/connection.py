@@ -81,6 +81,10 @@ class Connection(asyncio.Protocol):
         self._tasks: set[asyncio.Task[Any]] = set()
         """Its steps under way."""
         self._place = HostPort("", 0)
+        self.user = ""
+        """Who its client is by SASL; empty while that is not shown."""
+        self.most_frame_bytes = MAX_MESSAGE_BYTES
+        """The largest frame that is taken; a larger one ends the connection."""
         self.owed = 0
         """Entries of adds that are not answered yet."""
         self.heard_s: float | None = None
@@ -221,11 +225,18 @@ class Connection(asyncio.Protocol):
         shown = self.transport.get_extra_info("peercert") or {}
         names = [value for part in shown.get("subject", ()) for name, value in part if name == "commonName"]
         names += [value for _, value in shown.get("subjectAltName", ())]
-        return Who(self._place.host, str(self._place.port), names[0] if names else "")
+        return Who(self._place.host, str(self._place.port), names[0] if names else "", self.user)
 
     async def taken(self) -> None:
         """Wait until the client has taken nearly all answers."""
         await self._may_write.wait()
+
+    def finish(self, problem: str) -> None:
+        """Take nothing more, and close the connection once its client has the answers."""
+        if self.is_open:
+            logger.info("the connection of %s is closed: %s", self.peer, problem)
+            self._flush()
+            self.transport.close()
 
     def end(self, problem: str) -> None:
         """Close the connection at once."""
@@ -245,7 +256,7 @@ class Connection(asyncio.Protocol):
         at, until_s = 0, self._loop.time() + TURN_S
         try:
             with memoryview(self._buffer) as data:
-                while not self._is_held and (end := frame_end(data, at, MAX_MESSAGE_BYTES)) is not None:
+                while not self._is_held and (end := frame_end(data, at, self.most_frame_bytes)) is not None:
                     at = self._handler.take(self, data, at, end)
                     self.heard_s = self._loop.time()
                     if self.heard_s > until_s:

@@ -2,7 +2,10 @@
 
 A connection takes version 3 of the protocol until the first frame that is none. From then on it takes version 2 for good, as at
 Apache's own server. With TLS files a connection must begin with START_TLS; requests before it are refused, unless clients in
-clear are allowed.
+clear are allowed. With a file of users a connection must authenticate; requests before that are refused.
+
+Apache's clients begin to authenticate before they ask for TLS, and go on once they are answered, in clear or not. So where TLS
+is asked of all, the answer waits until TLS has begun. At Apache's bookies the one runs into the other.
 
 What clients can make the bookie hold is bounded as at the other port (open_calls.py): connections, requests that do not become
 complete, answers that are not taken, resident memory.
@@ -19,15 +22,18 @@ from dataclasses import dataclass
 
 from bk_spark.bookie.server.apache.adds import Adds
 from bk_spark.bookie.server.apache.connection import Connection
+from bk_spark.bookie.server.apache.logins import Frame, Login
 from bk_spark.bookie.server.apache.reads import REPLY_BYTES, ClientReads, Readers
 from bk_spark.bookie.server.apache.steps import Steps
 from bk_spark.bookie.server.apache.turns import Turns
+from bk_spark.bookie.server.apache.users import ApacheUsers
 from bk_spark.bookie.server.apache.version_2 import Version2Requests
 from bk_spark.bookie.server.apache.version_3 import Version3Requests
-from bk_spark.bookie.server.audit import CLEAR, CONNECTIONS
+from bk_spark.bookie.server.audit import CLEAR, CONNECTIONS, LOGINS, SLOW_LOGIN, UNKNOWN
 from bk_spark.bookie.server.open_calls import ENDED_SHARE, LOOK_S, REQUEST_TIMEOUT_S, STALLED_S
 from bk_spark.bookie.server.requests import Requests
 from bk_spark.bookie.server.waiting_adds import WaitingAdds
+from bk_spark.config import KIB
 from bk_spark.errors import ConfigError
 from bk_spark.host_port import HostPort, why_not_bound
 from bk_spark.process_memory import give_back, resident_bytes
@@ -35,9 +41,11 @@ from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.tls.server_contexts import ServerContexts
 from bk_spark.wire.apache import version_2_server, version_3_server
 from bk_spark.wire.apache.version_2 import SIZE_BYTES
+from bk_spark.wire.apache.version_2_server import Authentication
+from bk_spark.wire.apache.version_3 import SASL
 from bk_spark.wire.apache.version_3_server import AddRuns
 from bk_spark.wire.frames import is_frame
-from bk_spark.wire.messages import Status
+from bk_spark.wire.messages import MAX_MESSAGE_BYTES, Status
 
 IDLE_S = 600.0
 """So long a connection must have been idle before it makes room for another one. Otherwise it stays: Apache's clients lose what
@@ -46,19 +54,35 @@ they send at the moment at which a bookie closes their connection."""
 HANDSHAKE_S = 10.0
 """A live client takes milliseconds for TLS."""
 
+LOGIN_S = 10.0
+"""A connection that has not authenticated by then is closed. A live client takes milliseconds, and TLS before it as long."""
+
+STRANGERS_SHARE = 4
+"""One in so many connections may be one that has not authenticated; then the oldest of those gives way to the next one."""
+
+STRANGERS_FRAME_BYTES = 64 * KIB
+"""The largest frame of a client that has not authenticated. Its messages of AUTH have some hundred bytes."""
+
 logger = logging.getLogger(__name__)
 
 
 class _Client:
     """What is kept of a connection besides the connection itself."""
 
-    def __init__(self, connection: Connection, readers: Readers, *, is_trusted: bool) -> None:
+    def __init__(self, connection: Connection, readers: Readers, login: Login | None, *, is_trusted: bool) -> None:
         self.connection = connection
         self.reads = ClientReads(connection, readers)
         self.runs = AddRuns()
         self.is_version_2 = False
         self.is_trusted = is_trusted
-        """Whether its requests are taken; with TLS files only behind the handshake, unless clients in clear are allowed."""
+        """Whether it may be served, or authenticate; with TLS files only behind the handshake, unless clients in clear are
+        allowed."""
+        self.login = login
+        """None: it need not authenticate, or has done so."""
+        self.is_served = is_trusted and login is None
+        """Whether its requests are taken."""
+        self.early: pb.Request | None = None
+        """The message of AUTH that waits for TLS."""
         self.is_encrypted = False
         self._untaken_bytes = 0
         """Of answers that waited for the client at the last look."""
@@ -101,6 +125,8 @@ class Security:
     """None: nothing is encrypted."""
     clear_clients: bool
     """Whether clients that do not ask for TLS are served all the same."""
+    users: ApacheUsers | None = None
+    """None: nobody is asked to authenticate."""
 
     @property
     def trusts_all(self) -> bool:
@@ -118,6 +144,8 @@ class ApacheListener:
         self._version_2 = Version2Requests(self._adds)
         self._version_3 = Version3Requests(self._adds, self._readers)
         self._security = security
+        self._strangers: dict[Connection, None] = {}
+        """Connections that have not authenticated, the oldest first."""
         self._bounds = bounds
         self._loop = asyncio.get_running_loop()
         self._clients: dict[Connection, _Client] = {}
@@ -162,7 +190,11 @@ class ApacheListener:
         if len(self._clients) >= self._bounds.connections and not self._ends_idle():
             self._audit.refused(CONNECTIONS, connection.who())
             return False
-        self._clients[connection] = _Client(connection, self._readers, is_trusted=self._security.trusts_all)
+        users = self._security.users
+        login = Login(connection, users, self._audit) if users is not None else None
+        self._clients[connection] = _Client(connection, self._readers, login, is_trusted=self._security.trusts_all)
+        if login is not None:
+            self._greet_stranger(connection)
         self._begun.set()
         return True
 
@@ -174,11 +206,12 @@ class ApacheListener:
 
     def ended(self, connection: Connection) -> None:
         self._clients.pop(connection, None)
+        self._strangers.pop(connection, None)
         self._readers.taken(connection)
 
     def take(self, connection: Connection, data: memoryview, at: int, end: int) -> int:
         client = self._clients[connection]
-        if client.is_trusted and is_frame(data, at, end):
+        if client.is_served and is_frame(data, at, end):
             self._adds.take_frame(connection, data, at, end)
             return end
         if not client.is_version_2:
@@ -189,11 +222,12 @@ class ApacheListener:
             client.is_version_2 = True
             self.rest(connection)
         request_2, end = version_2_server.take(data, at, end)
-        if not client.is_trusted:
-            self._audit.refused(CLEAR, connection.who())
-            connection.send(version_2_server.refusal(request_2, Status.UNAUTHORIZED))
-            return end
-        self._version_2.take(connection, client.reads, request_2)
+        if client.is_served:
+            self._version_2.take(connection, client.reads, request_2)
+        elif isinstance(request_2, Authentication) and client.is_trusted and client.login is not None:
+            self._authenticate(client, client.login, request_2.unpacked(), _authentication_2)
+        else:
+            self._refuse(client, version_2_server.refusal(request_2, Status.UNAUTHORIZED))
         return end
 
     def rest(self, connection: Connection) -> None:
@@ -205,11 +239,47 @@ class ApacheListener:
         connection, header = client.connection, request.header
         if header.operation == pb.START_TLS:
             self._begin_tls(client, header)
-        elif client.is_trusted:
+        elif client.is_served:
             self._version_3.take(connection, client.reads, client.runs, request)
+        elif header.operation == pb.AUTH and request.HasField("authRequest") and client.login is not None:
+            self._authenticate_3(client, client.login, request)
         else:
-            self._audit.refused(CLEAR, connection.who())
-            connection.send(version_3_server.pack(header, Status.UNAUTHORIZED))
+            self._refuse(client, version_3_server.pack(header, Status.UNAUTHORIZED))
+
+    def _refuse(self, client: _Client, answer: bytes) -> None:
+        self._audit.refused(UNKNOWN if client.is_trusted else CLEAR, client.connection.who())
+        client.connection.send(answer)
+
+    # Authentication.
+
+    def _greet_stranger(self, connection: Connection) -> None:
+        """Watch a connection until it has authenticated."""
+        if len(self._strangers) >= max(1, self._bounds.connections // STRANGERS_SHARE):
+            oldest = next(iter(self._strangers))
+            del self._strangers[oldest]
+            self._audit.refused(LOGINS, oldest.who())
+            oldest.end(LOGINS)
+        self._strangers[connection] = None
+        connection.most_frame_bytes = STRANGERS_FRAME_BYTES
+
+    def _authenticate_3(self, client: _Client, login: Login, request: pb.Request) -> None:
+        if client.is_trusted:
+            header = request.header
+            self._authenticate(client, login, request.authRequest, lambda *answer: version_3_server.pack(header, *answer))
+        elif client.early is None and request.authRequest.authPluginName == SASL:
+            client.early = request
+        else:
+            self._refuse(client, version_3_server.pack(request.header, Status.UNAUTHORIZED))
+
+    def _authenticate(self, client: _Client, login: Login, message: pb.AuthMessage, frame: Frame) -> None:
+        connection = client.connection
+        login.take(message, frame)
+        if login.user:
+            connection.user, connection.most_frame_bytes = login.user, MAX_MESSAGE_BYTES
+            client.login, client.is_served = None, True
+            self._strangers.pop(connection, None)
+
+    # TLS.
 
     def _begin_tls(self, client: _Client, header: pb.Header) -> None:
         contexts = self._security.contexts
@@ -239,6 +309,9 @@ class ApacheListener:
         if wrapped is not None:
             connection.goes_over(wrapped)
             client.is_trusted = client.is_encrypted = True
+            client.is_served = client.login is None
+            if client.early is not None and client.login is not None:
+                self._authenticate_3(client, client.login, client.early)
 
     # Limits.
 
@@ -258,6 +331,9 @@ class ApacheListener:
         now_s = self._loop.time()
         standing = [(client.stands_still_s(now_s), client) for client in self._clients.values()]
         standing.sort(key=lambda one: one[0], reverse=True)
+        for connection in [one for one in self._strangers if now_s - one.made_s >= LOGIN_S]:
+            self._audit.refused(SLOW_LOGIN, connection.who())
+            connection.end(SLOW_LOGIN)
         for stood_s, client in standing:
             if stood_s >= REQUEST_TIMEOUT_S:
                 client.connection.end(f"it stood still for {REQUEST_TIMEOUT_S:g} s")
@@ -275,6 +351,7 @@ class ApacheListener:
             return False
         longest.end("it was idle, and others want to connect")
         del self._clients[longest]
+        self._strangers.pop(longest, None)
         return True
 
     def _end_some(self, standing: list[tuple[float, _Client]], least_s: float, problem: str) -> None:
@@ -282,3 +359,8 @@ class ApacheListener:
         meant = [client for stood_s, client in standing if stood_s >= least_s]
         for client in meant[: int(len(meant) * ENDED_SHARE) + 1]:
             client.connection.end(problem)
+
+
+def _authentication_2(status: Status, message: pb.AuthMessage | None) -> bytes | None:
+    """Version 2 has no frame that refuses an authentication."""
+    return version_2_server.pack_authentication(message.SerializeToString()) if message is not None else None

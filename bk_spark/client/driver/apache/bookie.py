@@ -16,6 +16,7 @@ import functools
 from collections.abc import AsyncIterator, Sequence
 
 from bk_spark.client.driver.answer_check import ReadAnswer
+from bk_spark.client.driver.apache.access import Access
 from bk_spark.client.driver.apache.connections import ApacheConnections
 from bk_spark.client.driver.apache.framing import Framing
 from bk_spark.client.driver.apache.reading import RangeRead, detail
@@ -27,7 +28,6 @@ from bk_spark.entries.digest import APACHE_KEY_BYTES
 from bk_spark.entries.entry_bytes import last_add_confirmed_of
 from bk_spark.errors import BookKeeperError, EntryTooLargeError
 from bk_spark.proto import apache_wire_pb2 as pb
-from bk_spark.tls.client_contexts import ClientContexts
 from bk_spark.wire.apache import version_3
 from bk_spark.wire.messages import (
     AddReply,
@@ -53,11 +53,11 @@ _LETS_GO = (1 << 63) - 1
 class ApacheBookie:
     """Stands in for ``BookieConnection``. Every method runs on the event loop."""
 
-    def __init__(self, bookie_id: str, lookup: Lookup, contexts: ClientContexts | None, framing: Framing) -> None:
-        """With ``contexts`` all connections are over TLS. ``framing`` is shared by all bookies of a client."""
+    def __init__(self, bookie_id: str, lookup: Lookup, access: Access, framing: Framing) -> None:
+        """``access`` and ``framing`` are shared by all bookies of a client."""
         self.bookie_id = bookie_id
         self._framing = framing
-        self._connections = ApacheConnections(bookie_id, lookup, contexts)
+        self._connections = ApacheConnections(bookie_id, lookup, access)
         self._outgoing: asyncio.Queue[QueuedAdd] = asyncio.Queue()
         """As that of ``BookieConnection``: the writers' windows bound it."""
         self._sender: asyncio.Task[None] | None = None

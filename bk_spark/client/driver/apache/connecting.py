@@ -1,8 +1,14 @@
 """Opens a connection to an Apache bookie, of either version.
 
 Each begins in version 3, for a bookie's server takes version 3 until the first frame of version 2. It is wrapped in TLS if the
-client's settings name TLS files; nothing falls back to none. Then the bookie is asked whether clients must authenticate, so
-that one that wants SASL says so once, and not in its own way to each request.
+client's settings name TLS files. Then the bookie is asked whether clients must authenticate, so that one that wants more than
+it gets says so once, and not in its own way to each request. With a credential it must, and the client authenticates by SASL.
+Nothing falls back to none.
+
+An Apache bookie does not answer a message of SASL that it refuses. So the same question follows each of them: if only that is
+answered, the message was refused.
+
+Ref: Apache BookKeeper's AuthHandler.
 """
 
 from __future__ import annotations
@@ -11,8 +17,11 @@ import asyncio
 import ssl
 from typing import Any, TypeVar
 
+from bk_spark.client.driver.apache.access import Access
 from bk_spark.client.driver.apache.framed_connection import FramedConnection
+from bk_spark.client.driver.apache.sasl import Credential, Exchange, WrongMessageError
 from bk_spark.client.driver.apache.version_3 import Version3
+from bk_spark.config import BOOKIE_AUTH_NAME
 from bk_spark.metadata.registration import BookieAddress
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.tls.client_contexts import ClientContexts
@@ -25,37 +34,55 @@ Framed = TypeVar("Framed", bound=FramedConnection[Any])
 STEP_S = 5.0
 """The timeout of each step: connect, handshake, an answer. A bookie that is there takes milliseconds."""
 
-_NEEDS_MORE = "asks its clients to authenticate. SASL is not supported; if it asks for certificates, give "
 _OPTIONS = "tls_ca, tls_certificate and tls_key (tlsCa, tlsCertificate, tlsKey; --tls-ca, --tls-certificate, --tls-key)"
+_NEEDS_MORE = f"asks its clients to authenticate: by SASL with {BOOKIE_AUTH_NAME}, or by certificates with {_OPTIONS}"
+_ASKS_NOBODY = (
+    "asks nobody to authenticate, so it may be anybody: set up SASL there (bookieAuthProviderFactoryClass), or leave out "
+    + BOOKIE_AUTH_NAME
+)
+_NO_SASL = "asks its clients to authenticate, and not by SASL's DIGEST-MD5: Kerberos and other plugins are not supported"
+_WRONG = (
+    f"refuses the user or the password of {BOOKIE_AUTH_NAME}: both must be in its JAAS section, or file of users, and the user "
+    "be one of its saslJaasClientAllowedIds, by default names with 'bookkeeper' in them"
+)
 _WITHOUT_TLS = "speaks no TLS: set up TLS in its configuration (tlsProviderFactoryClass), or leave out tls_ca (tlsCa, --tls-ca)"
 
 
-async def open_version_3(address: BookieAddress, contexts: ClientContexts | None) -> Version3:
+async def open_version_3(address: BookieAddress, access: Access) -> Version3:
     """Raises ConnectionError that says what is wrong, or another OSError."""
+    loop = asyncio.get_running_loop()
+    access.check(address.place, loop.time())
     try:
-        connecting = asyncio.get_running_loop().create_connection(Version3, address.host, address.port)
+        connecting = loop.create_connection(Version3, address.host, address.port)
         _, connection = await asyncio.wait_for(connecting, STEP_S)
-        return await _begun(connection, address, contexts)
+        return await _begun(connection, address, access)
     except TimeoutError:
         raise ConnectionError(f"the bookie at {address.place} did not answer within {STEP_S:g} s") from None
     except _RefusedError as refused:
-        raise ConnectionError(f"the bookie at {address.place} {refused}") from refused
+        problem = f"the bookie at {address.place} {refused}"
+        if isinstance(refused, _LoginError):
+            access.refused(address.place, problem, loop.time())
+        raise ConnectionError(problem) from refused
 
 
-async def _begun(connection: Version3, address: BookieAddress, contexts: ClientContexts | None) -> Version3:
+async def _begun(connection: Version3, address: BookieAddress, access: Access) -> Version3:
     try:
-        if contexts is not None:
-            await _start_tls(connection, address, contexts)
-        await _greet(connection, contexts)
+        if access.contexts is not None:
+            await _start_tls(connection, address, access.contexts)
+        asks = await _asks_to_authenticate(connection, access.contexts)
+        if access.credential is not None:
+            await _log_in(connection, access.credential, asks=asks)
+        elif asks:
+            raise _RefusedError(_NEEDS_MORE)
     except BaseException:
         connection.close("it could not be used")
         raise
     return connection
 
 
-async def open_framed(address: BookieAddress, contexts: ClientContexts | None, connection: Framed) -> Framed:
+async def open_framed(address: BookieAddress, access: Access, connection: Framed) -> Framed:
     """A connection that goes on with other frames than those of version 3. Raises as open_version_3 does."""
-    begun = await open_version_3(address, contexts)
+    begun = await open_version_3(address, access)
     transport = begun.transport
     if begun.ended is not None or transport.is_closing():  # the new protocol would not be told
         raise ConnectionError(begun.ended or "the bookie closed the connection")
@@ -66,6 +93,10 @@ async def open_framed(address: BookieAddress, contexts: ClientContexts | None, c
 
 class _RefusedError(Exception):
     """What the bookie did, as the rest of a sentence."""
+
+
+class _LoginError(_RefusedError):
+    """The credential led to nothing, and would again."""
 
 
 async def _start_tls(connection: Version3, address: BookieAddress, contexts: ClientContexts) -> None:
@@ -86,7 +117,7 @@ async def _start_tls(connection: Version3, address: BookieAddress, contexts: Cli
     connection.connection_made(secured)
 
 
-async def _greet(connection: Version3, contexts: ClientContexts | None) -> None:
+async def _asks_to_authenticate(connection: Version3, contexts: ClientContexts | None) -> bool:
     """With TLS 1.3 the first answer, or its absence, shows whether the bookie takes the client's certificate."""
     try:
         answer = await connection.ask(pb.AUTH, version_3.without_authentication(), STEP_S)
@@ -96,5 +127,38 @@ async def _greet(connection: Version3, contexts: ClientContexts | None) -> None:
         if contexts is not None and (ended_by is None or isinstance(ended_by, (ssl.SSLError, ConnectionResetError))):
             raise _RefusedError(after_handshake(contexts.files)) from problem
         raise
-    if version_3.status_of(answer.status) is not Status.OK:
-        raise _RefusedError(_NEEDS_MORE + _OPTIONS)
+    return version_3.status_of(answer.status) is not Status.OK
+
+
+async def _log_in(connection: Version3, credential: Credential, *, asks: bool) -> None:
+    if not asks:
+        raise _LoginError(_ASKS_NOBODY)
+    exchange = Exchange(credential)
+    challenge = await _answered(connection, b"")
+    if challenge is None:
+        raise _LoginError(_NO_SASL)
+    try:
+        last = await _answered(connection, exchange.respond(challenge))
+        if last is None:
+            raise _LoginError(_WRONG)
+        exchange.check(last)
+    except WrongMessageError as problem:
+        raise _LoginError(str(problem)) from problem
+
+
+async def _answered(connection: Version3, payload: bytes) -> bytes | None:
+    """What the bookie says to a message of SASL; None if it refuses it, with an answer or without one."""
+    messages = version_3.authentication(payload), version_3.without_authentication()
+    answering, following = (asyncio.ensure_future(connection.ask(pb.AUTH, one, STEP_S)) for one in messages)
+    try:
+        await asyncio.wait([following])
+        if answering.done() and answering.exception() is None:
+            answer = answering.result()
+            is_taken = version_3.status_of(answer.status) is Status.OK and answer.authResponse.authPluginName == version_3.SASL
+            return answer.authResponse.payload if is_taken else None
+        await following
+        return None
+    finally:
+        answering.cancel()
+        following.cancel()
+        await asyncio.gather(answering, following, return_exceptions=True)

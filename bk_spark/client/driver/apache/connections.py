@@ -10,13 +10,13 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from bk_spark.client.driver.apache.access import Access
 from bk_spark.client.driver.apache.connecting import STEP_S, open_framed, open_version_3
 from bk_spark.client.driver.apache.version_2 import Version2
 from bk_spark.client.driver.apache.version_3 import Version3
 from bk_spark.client.driver.connections import Lookup
 from bk_spark.metadata.registration import BookieAddress
 from bk_spark.proto import apache_wire_pb2 as pb
-from bk_spark.tls.client_contexts import ClientContexts
 from bk_spark.wire.apache import version_2, version_3
 
 _CLOSED = "the client was closed"
@@ -27,10 +27,10 @@ _Connection = TypeVar("_Connection", Version2, Version3)
 class ApacheConnections:
     """Runs on the event loop. Every request raises ConnectionError or another OSError, MetadataUnavailableError."""
 
-    def __init__(self, bookie_id: str, lookup: Lookup, contexts: ClientContexts | None) -> None:
+    def __init__(self, bookie_id: str, lookup: Lookup, access: Access) -> None:
         self._bookie_id = bookie_id
         self._lookup = lookup
-        self._contexts = contexts
+        self._access = access
         self._opening = {kind: asyncio.Lock() for kind in ("adds", "numbered", "batch reads")}
         self._adds: Version2 | None = None
         self._batch_reads: Version2 | None = None
@@ -88,9 +88,9 @@ class ApacheConnections:
                 self._batch_reads = await self._kept(_open_version_2)
             return self._batch_reads
 
-    async def _kept(self, opened: Callable[[BookieAddress, ClientContexts | None], Awaitable[_Connection]]) -> _Connection:
+    async def _kept(self, opened: Callable[[BookieAddress, Access], Awaitable[_Connection]]) -> _Connection:
         """A new connection, unless the client was closed meanwhile."""
-        connection = await opened(await self._address(), self._contexts)
+        connection = await opened(await self._address(), self._access)
         if self._is_closed:
             connection.close(_CLOSED)
             raise ConnectionError(_CLOSED)
@@ -105,5 +105,5 @@ class ApacheConnections:
         return address
 
 
-async def _open_version_2(address: BookieAddress, contexts: ClientContexts | None) -> Version2:
-    return await open_framed(address, contexts, Version2())
+async def _open_version_2(address: BookieAddress, access: Access) -> Version2:
+    return await open_framed(address, access, Version2())

@@ -14,6 +14,7 @@ import pytest
 
 from bk_spark.client.driver.apache import connecting
 from bk_spark.client.driver.apache import version_2 as apache_version_2
+from bk_spark.client.driver.apache.access import Access
 from bk_spark.client.driver.apache.bookie import ApacheBookie
 from bk_spark.client.driver.apache.framing import Framing
 from bk_spark.client.driver.apache.version_2 import MOST_UNANSWERED, Version2
@@ -27,7 +28,16 @@ from bk_spark.metadata.registration import BookieAddress
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.quorum import DENSE, IdPattern
 from bk_spark.wire.messages import AddRequest, LastAddConfirmedRequest, ReadBatch, ReadRequest, Status
-from tests.cluster.client.apache_server import Answers, apache_bookie, framed, is_version_3, response
+from tests.cluster.client.apache_server import (
+    Answers,
+    Authenticate,
+    apache_bookie,
+    asks,
+    framed,
+    is_version_3,
+    needs_nothing,
+    response,
+)
 
 LEDGER = 7
 KEY = master_key(b"")
@@ -56,9 +66,11 @@ def single_answer(request: bytes, body: bytes) -> bytes:
     return response(request, readResponse=found)
 
 
-def asked(answers: Answers, ask: Callable[[ApacheBookie], Coroutine[Any, Any, _Result]], greeting: int = 0) -> _Result:
+def asked(
+    answers: Answers, ask: Callable[[ApacheBookie], Coroutine[Any, Any, _Result]], authenticate: Authenticate = needs_nothing
+) -> _Result:
     async def whole() -> _Result:
-        async with apache_bookie(answers, greeting) as bookie, asyncio.timeout(DEADLINE_S):
+        async with apache_bookie(answers, authenticate) as bookie, asyncio.timeout(DEADLINE_S):
             return await ask(bookie)
 
     return asyncio.run(whole())
@@ -147,8 +159,10 @@ def test_a_bookie_that_asks_for_authentication_is_named_so() -> None:
     async def answers(frame: bytes) -> list[bytes]:
         raise AssertionError("nothing is asked of it")
 
-    with pytest.raises(ConnectionError, match=r"asks its clients to authenticate\. SASL is not supported"):
-        asked(answers, ids_read, greeting=502)
+    with pytest.raises(
+        ConnectionError, match=r"asks its clients to authenticate: by SASL with bookie_auth \(bookieAuth, .*tls_ca"
+    ):
+        asked(answers, ids_read, asks)
 
 
 def test_a_bookie_that_does_not_greet_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +172,7 @@ def test_a_bookie_that_does_not_greet_is_given_up(monkeypatch: pytest.MonkeyPatc
         server = await asyncio.start_server(lambda *_: asyncio.sleep(DEADLINE_S), "127.0.0.1", 0)
         address = BookieAddress("b1", *server.sockets[0].getsockname()[:2])
         with pytest.raises(ConnectionError, match=r"the bookie at 127.0.0.1:\d+ did not answer within 0.1 s"):
-            await connecting.open_version_3(address, None)
+            await connecting.open_version_3(address, Access())
         server.close()
 
     asyncio.run(whole())
@@ -189,7 +203,7 @@ def test_a_connection_that_ends_while_it_goes_over_to_version_2_is_not_used() ->
         address = BookieAddress("b1", *server.sockets[0].getsockname()[:2])
         for _ in range(20):
             with contextlib.suppress(ConnectionError):
-                connection = await connecting.open_framed(address, None, Version2())
+                connection = await connecting.open_framed(address, Access(), Version2())
                 with pytest.raises(ConnectionError):
                     await asyncio.wait_for(connection.batch_read(LEDGER, 0, 1, 1), DEADLINE_S / 20)
         server.close()
@@ -215,7 +229,7 @@ def test_a_connection_that_is_opened_while_the_client_closes_is_closed() -> None
         async def look_up(_: str) -> BookieAddress:
             return address
 
-        bookie = ApacheBookie("b1", look_up, None, Framing())
+        bookie = ApacheBookie("b1", look_up, Access(), Framing())
         asking = asyncio.create_task(bookie.describe(DEADLINE_S))
         await greeted.wait()
         await bookie.close()
@@ -248,7 +262,7 @@ def test_adds_do_not_wait_for_another_connection_that_is_being_opened() -> None:
         async def look_up(_: str) -> BookieAddress:
             return address
 
-        bookie = ApacheBookie("b1", look_up, None, Framing())
+        bookie = ApacheBookie("b1", look_up, Access(), Framing())
         assert await added(bookie) is Status.OK
         asking = asyncio.create_task(bookie.describe(DEADLINE_S))
         await asyncio.sleep(0)

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from bk_spark.client.driver.apache.access import Access
 from bk_spark.client.driver.apache.connecting import open_version_3
 from bk_spark.client.driver.apache.framed_connection import FramedConnection
 from bk_spark.client.driver.apache.framing import Framing
@@ -300,8 +301,9 @@ def test_a_reset_behind_the_handshake_is_told_as_the_refusal_that_it_overtook(tm
     async def opened() -> None:
         server = await asyncio.start_server(serve, "127.0.0.1", 0)
         address = BookieAddress("b1", "127.0.0.1", server.sockets[0].getsockname()[1], protocol=APACHE_PROTOCOL)
+        contexts = ClientContexts(TlsSource(replace(client_files, certificate="", key="")))
         with pytest.raises(ConnectionError, match="takes only clients with a certificate, and none is given"):
-            await open_version_3(address, ClientContexts(TlsSource(replace(client_files, certificate="", key=""))))
+            await open_version_3(address, Access(contexts))
         server.close()
 
     asyncio.run(opened())
