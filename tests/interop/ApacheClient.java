@@ -17,7 +17,7 @@ import org.apache.bookkeeper.conf.ClientConfiguration;
 
 /**
  * Apache BookKeeper's client, told what to do over its input. Started with the metadata URI, whether it speaks version 2 of
- * the wire protocol, and how often, in ms, idle writers tell how far they are confirmed (0: never). Commands come one a line; for each, one line of JSON goes out, {"error": code} if it failed:
+ * the wire protocol, and how often, in ms, idle writers tell how far they are confirmed (0: never). System properties setting.NAME are settings of the client. Commands come one a line; for each, one line of JSON goes out, {"error": code} if it failed:
  *
  * <pre>
  * create E QW QA DIGEST PASSWORD    a new ledger, which stays open for its writer; PASSWORD is - for an empty one
@@ -30,6 +30,8 @@ import org.apache.bookkeeper.conf.ClientConfiguration;
  * </pre>
  */
 public final class ApacheClient {
+    private static final String SETTING = "setting.";
+
     private final BookKeeper client;
     private final Map<Long, LedgerHandle> ledgers = new HashMap<>();
 
@@ -44,6 +46,11 @@ public final class ApacheClient {
         configuration.setMetadataServiceUri(arguments[0]);
         configuration.setUseV2WireProtocol(Boolean.parseBoolean(arguments[1]));
         configuration.setExplictLacInterval(Integer.parseInt(arguments[2]));
+        for (String name : System.getProperties().stringPropertyNames()) {
+            if (name.startsWith(SETTING)) {
+                configuration.setProperty(name.substring(SETTING.length()), System.getProperty(name));
+            }
+        }
         try (BookKeeper client = new BookKeeper(configuration); Scanner commands = new Scanner(System.in)) {
             ApacheClient apache = new ApacheClient(client);
             while (commands.hasNextLine()) {

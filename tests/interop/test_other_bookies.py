@@ -25,12 +25,6 @@ pytestmark = [
 
 PAYLOADS = [b"%d" % one for one in range(3000)]
 
-JAAS = """\
-Bookie {
-  org.apache.zookeeper.server.auth.DigestLoginModule required user_somebody="secret";
-};
-"""
-
 
 @contextmanager
 def clients(zookeeper: LocalCluster, directory: Path, kind: Kind) -> Iterator[Callable[[ClientConfig], BookKeeper]]:
@@ -97,15 +91,6 @@ def test_a_bookie_without_tls_is_refused_by_a_client_with_tls_files(zookeeper: L
     files = local_tls(tmp_path / "tls").client
     with clients(zookeeper, tmp_path / "clear", Kind()) as connect:
         assert "speaks no TLS" in refusal(connect(configured(files)))
-
-
-def test_a_bookie_that_asks_for_sasl_is_named_with_the_reason(zookeeper: LocalCluster, tmp_path: Path) -> None:
-    jaas = tmp_path / "jaas.conf"
-    jaas.write_text(JAAS)
-    settings = {"bookieAuthProviderFactoryClass": "org.apache.bookkeeper.sasl.SASLBookieAuthProviderFactory"}
-    kind = Kind(settings, java=[f"-Djava.security.auth.login.config={jaas}"])
-    with clients(zookeeper, tmp_path / "sasl", kind) as connect:
-        assert "asks its clients to authenticate. SASL is not supported" in refusal(connect(ClientConfig()))
 
 
 def test_a_bookie_without_batch_reads_is_read_by_single_ones(zookeeper: LocalCluster, tmp_path: Path) -> None:

@@ -276,7 +276,7 @@ class BookieConnection:
     def _may_send_frames(self, address: BookieAddress) -> bool:
         """Whether there is a port for small adds that serves this client. Otherwise all go over gRPC."""
         can_log_in = self._channels.access.credential is not None
-        is_clear = self._channels.contexts is None and address.clear_port is not None
+        is_clear = self._channels.access.contexts is None and address.clear_port is not None
         return address.apache is not None and not is_clear and (can_log_in or not address.apache.asks_sasl)
 
     async def _current_address(self) -> BookieAddress:

@@ -56,6 +56,16 @@ def _(world: World) -> None:
             world.read(**files | {"tlsKey": files["tlsCa"]})
 
 
+@case("bookieAuth")
+def _(world: World) -> None:
+    """It is for Apache's bookies; ours do not ask for it."""
+    pytest.importorskip("puresasl")
+    world.write(1)
+    assert len(world.read(bookieAuth="sasl:ann:s3cret")) == 1
+    with pytest.raises(ConfigError, match=r"bookieAuth.* is .not shown.: it must be sasl:user:password"):
+        world.read(bookieAuth="ann:s3cret")
+
+
 @case("zookeeperAuth")
 def _(world: World) -> None:
     root, auth = f"/protected-{uuid.uuid4().hex}", "digest:ann:s3cret"

@@ -24,8 +24,9 @@ from bk_spark.errors import CorruptionError
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.quorum import DENSE, IdPattern
 from bk_spark.wire import frames
-from bk_spark.wire.apache import version_2_server, version_3_server
+from bk_spark.wire.apache import digest_md5, version_2_server, version_3_server
 from bk_spark.wire.messages import MAX_MESSAGE_BYTES, AddReply, AddRequest, Status
+from tests.sasl_client import response
 from tests.soak.fuzz.engine import Target
 from tests.soak.fuzz.mutations import spoil_bytes, spoil_message
 
@@ -140,6 +141,26 @@ def _take_3(data: bytes) -> None:
         version_3_server.pack_read(header, request.readRequest, Status.OK, b"entry", 3)
     if request.HasField("writeLacRequest"):
         version_3_server.explicit_last_add_confirmed(request.writeLacRequest)
+
+
+# --- SASL
+
+_NONCE = "0123456789abcdef0123456789abcdef"
+_PASSWORDS = {"bookkeeper-etl": "s3cret", "\u00e9": "\u00fc"}
+
+
+def _responses() -> Sequence[bytes]:
+    return [response(user, password, _NONCE.encode(), authzid=user) for user, password in _PASSWORDS.items()]
+
+
+def _take_response(data: bytes) -> None:
+    """Whoever is taken knows a password: its digest is that of one of the right responses."""
+    outcome = digest_md5.verify(data, _NONCE, _PASSWORDS.get)
+    if isinstance(outcome, digest_md5.NotProven):
+        assert len(outcome.user) <= digest_md5.MAX_USER_CHARACTERS
+        raise CorruptionError("a response", outcome.reason)
+    assert outcome.user in _PASSWORDS
+    assert outcome.answer.startswith(b"rspauth=")
 
 
 # --- frames of this package's clients
@@ -263,6 +284,7 @@ def targets() -> list[Target]:
     return [
         Target("Apache's requests of version 2", _streams_2, _take_2),
         Target("Apache's requests of version 3", _requests_3, _take_3, spoil_message(pb.Request)),
+        Target("responses of DIGEST-MD5", _responses, _take_response),
         Target("framed adds", _add_frames, _take_add),
         Target("framed replies", _reply_frames, _take_reply),
         Target("whole entries", _bodies, _take_body, _spoil_body),

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import struct
 from collections.abc import Sequence
 
 import pyarrow as pa
 
+from bk_spark.client.driver.apache.sasl import Credential, Exchange, WrongMessageError
 from bk_spark.client.driver.apache.version_2 import Version2
 from bk_spark.client.driver.apache.version_3 import Version3
 from bk_spark.config import DigestType
 from bk_spark.entries.batch import decode, encode, seal
 from bk_spark.entries.digest import Digester
 from bk_spark.entries.entry_bytes import entries_of, framed, last_add_confirmed_of
+from bk_spark.errors import CorruptionError
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.wire.apache import version_2
 from tests.soak.fuzz.engine import Target
@@ -70,8 +73,42 @@ def _take_response(data: bytes) -> None:
     Version3()._take(data)
 
 
+# --- SASL, by pure-sasl
+
+_CREDENTIAL = Credential("bookkeeper-etl", "s3cret")
+_CHALLENGE = b'realm="bookkeeper",nonce="n0nce",qop="auth",charset=utf-8,algorithm=md5-sess'
+
+
+def _messages() -> Sequence[bytes]:
+    """What a server says: first, then last."""
+    return [_CHALLENGE, b"rspauth=" + b"0" * 32, _CHALLENGE + b",maxbuf=65536"]
+
+
+def _take_message(data: bytes) -> None:
+    """Nobody without the password is taken for one who knows it, as a first or a last message."""
+    first, last = Exchange(_CREDENTIAL), Exchange(_CREDENTIAL)
+    last.respond(_CHALLENGE)
+    try:
+        last.check(data)
+    except WrongMessageError:
+        pass
+    else:
+        raise AssertionError("it was taken for a proof")
+    try:
+        assert b"response=" in first.respond(data)
+    except WrongMessageError as problem:
+        raise CorruptionError("a message of SASL", str(problem)) from None
+
+
+def _of_sasl() -> list[Target]:
+    """None where pure-sasl is missing, which is an extra."""
+    has_library = importlib.util.find_spec("puresasl") is not None
+    return [Target("challenges of DIGEST-MD5", _messages, _take_message)] if has_library else []
+
+
 def targets() -> list[Target]:
     return [
+        *_of_sasl(),
         Target("Apache's frames", _streams, _take_stream),
         Target("Apache's entries", _answers, _take_entries),
         Target("Apache's responses", _responses, _take_response),

@@ -33,8 +33,8 @@ def test_without_options_all_settings_are_the_defaults() -> None:
 
 def test_every_setting_has_an_option_of_its_name() -> None:
     for field in dataclasses.fields(BookieConfig):
-        if field.name.startswith("tls_") or field.name == "zookeeper_auth":
-            continue  # they go together, and the last one is in no argument: below
+        if field.name.startswith("tls_") or field.name.endswith("_auth"):
+            continue  # they go together, and credentials are in no argument: below
         named = {"http_host": "::1"}.get(field.name, "/x")
         value = {bool: not field.default, str: named}.get(type(field.default), field.default)
         text = str(value).lower() if isinstance(value, bool) else str(value)
@@ -56,12 +56,34 @@ def test_tls_and_the_credential_are_settings_too(tmp_path: Path, monkeypatch: py
     assert "in-ps" not in str(refused.value)
 
 
+def test_the_credential_for_apaches_bookies_is_a_setting_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "auth").write_text("sasl:ann:in:a-file\n")
+    (tmp_path / "auth").chmod(0o600)
+    assert parsed("--bookie-auth-file", str(tmp_path / "auth")).bookie_auth == "sasl:ann:in:a-file"
+    monkeypatch.setenv("BK_SPARK_BOOKIE_AUTH", "sasl:ann:in-the-environment")
+    found = parsed()
+    assert found.bookie_auth == found.client_config().bookie_auth == "sasl:ann:in-the-environment"
+    assert parsed("--bookie-auth-file", str(tmp_path / "auth")).bookie_auth == "sasl:ann:in:a-file"
+    with pytest.raises(ConfigError, match=r"--bookie-auth-file is \(not shown\)") as refused:
+        parsed("--bookie-auth-file", "sasl:ann:in-ps")
+    assert "in-ps" not in str(refused.value)
+    (tmp_path / "empty").write_text("")
+    with pytest.raises(ConfigError, match="it is empty: write sasl:user:password into it"):
+        parsed("--bookie-auth-file", str(tmp_path / "empty"))
+
+
+def test_a_file_of_users_needs_the_port_that_they_are_for() -> None:
+    with pytest.raises(ConfigError, match="apache_users is '/users': it is of no use without apache_port"):
+        BookieConfig(apache_users="/users", apache_port=-1)
+
+
 def test_no_secret_is_in_the_command_that_starts_a_bookie_nor_in_what_is_wrong_with_it(tmp_path: Path) -> None:
-    config = BookieConfig(zookeeper_auth="digest:ann:s3cret", tls_certificate="c.pem", tls_key="c.key")
+    secrets = {"zookeeper_auth": "digest:ann:s3cret", "bookie_auth": "sasl:ann:s3cret"}
+    config = BookieConfig(**secrets, tls_certificate="c.pem", tls_key="c.key")
     command = " ".join(bookie_command(tmp_path, "zk://a:1/b", 1, config))
     assert "--tls-certificate c.pem --tls-key c.key" in command
     assert "s3cret" not in command + repr(config) + repr(config.client_config())
-    for text in ("zookeeper_auth = 'ann-s3cret'", "zookeeper_auth = ['s3cret']"):
+    for text in (f"{name} = {wrong}" for name in secrets for wrong in ("'ann-s3cret'", "['s3cret']")):
         with pytest.raises(ConfigError, match="not shown") as refused:
             parsed("--config", written(tmp_path, text))
         assert "s3cret" not in str(refused.value)

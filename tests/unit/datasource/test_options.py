@@ -123,6 +123,27 @@ def test_a_credential_is_in_no_text(wrong: str) -> None:
     assert "s3cret" not in str(refused.value) + repr(refused.value)
 
 
+def test_the_credential_for_apaches_bookies_is_an_option_or_comes_from_the_environment() -> None:
+    assert parse(bookieAuth="sasl:a:b:c").client.bookie_auth == "sasl:a:b:c"
+    environment = {"BK_SPARK_METADATA": URI, "BK_SPARK_BOOKIE_AUTH": "sasl:a:outside"}
+    assert parse_options({"path": "orders"}, environment).client.bookie_auth == "sasl:a:outside"
+    assert parse_options({"path": "orders", "bookieauth": "sasl:a:given"}, environment).client.bookie_auth == "sasl:a:given"
+    with pytest.raises(ConfigError, match=r"'client.bookie_auth': give it as 'bookieAuth'"):
+        parse(**{"client.bookie_auth": "sasl:a:b"})
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["s3cret", "sasl:s3cret", "digest:a:s3cret", "sasl:a b:s3cret", "sasl:\u00e9:s3cret", "sasl::s3cret", "sasl:a:s3cret\n"],
+)
+def test_a_credential_for_apaches_bookies_is_in_no_text(wrong: str) -> None:
+    options = parse(bookieAuth="sasl:a:s3cret")
+    assert "s3cret" not in repr(options) + repr(options.client)
+    with pytest.raises(ConfigError, match=r"bookieAuth.* is .not shown.: it must be sasl:user:password") as refused:
+        parse(bookieAuth=wrong)
+    assert "s3cret" not in str(refused.value) + repr(refused.value)
+
+
 def test_what_a_catalog_table_passes_along_is_ignored() -> None:
     own = {"provider": "bookkeeper", "owner": "root", "location": "x", "external": "true", "option.path": "orders"}
     assert parse(**own).given == {"metadata", "path"}

@@ -243,6 +243,8 @@ class ApacheListener:
             self._version_3.take(connection, client.reads, client.runs, request)
         elif header.operation == pb.AUTH and request.HasField("authRequest") and client.login is not None:
             self._authenticate_3(client, client.login, request)
+        elif header.operation == pb.GET_BOOKIE_INFO and client.is_trusted:  # clients of this package end a message so
+            connection.send(version_3_server.pack(header, Status.UNAUTHORIZED))
         else:
             self._refuse(client, version_3_server.pack(header, Status.UNAUTHORIZED))
 

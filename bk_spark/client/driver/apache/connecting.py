@@ -1,12 +1,13 @@
 """Opens a connection to an Apache bookie, of either version.
 
 Each begins in version 3, for a bookie's server takes version 3 until the first frame of version 2. It is wrapped in TLS if the
-client's settings name TLS files. Then the bookie is asked whether clients must authenticate, so that one that wants more than
-it gets says so once, and not in its own way to each request. With a credential it must, and the client authenticates by SASL.
-Nothing falls back to none.
+client's settings name TLS files. With a credential the client authenticates by SASL, and the bookie must ask for that. Without
+one the bookie is asked whether clients must authenticate, so that one that wants more than it gets says so once, and not in its
+own way to each request. Nothing falls back to none.
 
-An Apache bookie does not answer a message of SASL that it refuses. So the same question follows each of them: if only that is
-answered, the message was refused.
+An Apache bookie says nothing to a message of SASL that it refuses. So a question follows each that every bookie answers:
+if that alone is answered, the message was refused. The question is for disk space: it asks for nothing that must be kept from
+others, and Apache's bookies refuse it without a line in their log.
 
 Ref: Apache BookKeeper's AuthHandler.
 """
@@ -15,6 +16,8 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from bk_spark.client.driver.apache.access import Access
@@ -69,11 +72,10 @@ async def _begun(connection: Version3, address: BookieAddress, access: Access) -
     try:
         if access.contexts is not None:
             await _start_tls(connection, address, access.contexts)
-        asks = await _asks_to_authenticate(connection, access.contexts)
-        if access.credential is not None:
-            await _log_in(connection, access.credential, asks=asks)
-        elif asks:
-            raise _RefusedError(_NEEDS_MORE)
+        if access.credential is None:
+            await _greet(connection, access.contexts)
+        else:
+            await _log_in(connection, access.contexts, access.credential)
     except BaseException:
         connection.close("it could not be used")
         raise
@@ -117,48 +119,55 @@ async def _start_tls(connection: Version3, address: BookieAddress, contexts: Cli
     connection.connection_made(secured)
 
 
-async def _asks_to_authenticate(connection: Version3, contexts: ClientContexts | None) -> bool:
+@contextmanager
+def _first_answer(connection: Version3, contexts: ClientContexts | None) -> Iterator[None]:
     """With TLS 1.3 the first answer, or its absence, shows whether the bookie takes the client's certificate."""
     try:
-        answer = await connection.ask(pb.AUTH, version_3.without_authentication(), STEP_S)
+        yield
     except ConnectionError as problem:
         # A bookie that refuses a certificate may reset or close the connection, which then overtakes the word that says so.
         ended_by = connection.cause
         if contexts is not None and (ended_by is None or isinstance(ended_by, (ssl.SSLError, ConnectionResetError))):
             raise _RefusedError(after_handshake(contexts.files)) from problem
         raise
-    return version_3.status_of(answer.status) is not Status.OK
 
 
-async def _log_in(connection: Version3, credential: Credential, *, asks: bool) -> None:
-    if not asks:
-        raise _LoginError(_ASKS_NOBODY)
+async def _greet(connection: Version3, contexts: ClientContexts | None) -> None:
+    with _first_answer(connection, contexts):
+        answer = await connection.ask(pb.AUTH, version_3.without_authentication(), STEP_S)
+    if version_3.status_of(answer.status) is not Status.OK:
+        raise _RefusedError(_NEEDS_MORE)
+
+
+async def _log_in(connection: Version3, contexts: ClientContexts | None, credential: Credential) -> None:
     exchange = Exchange(credential)
-    challenge = await _answered(connection, b"")
-    if challenge is None:
+    with _first_answer(connection, contexts):
+        first = await _answered(connection, b"")
+    if first is not None and first.authPluginName == version_3.WITHOUT_AUTHENTICATION:
+        raise _LoginError(_ASKS_NOBODY)
+    if first is None or first.authPluginName != version_3.SASL:
         raise _LoginError(_NO_SASL)
     try:
-        last = await _answered(connection, exchange.respond(challenge))
+        last = await _answered(connection, exchange.respond(first.payload))
         if last is None:
             raise _LoginError(_WRONG)
-        exchange.check(last)
+        exchange.check(last.payload)
     except WrongMessageError as problem:
         raise _LoginError(str(problem)) from problem
 
 
-async def _answered(connection: Version3, payload: bytes) -> bytes | None:
+async def _answered(connection: Version3, payload: bytes) -> pb.AuthMessage | None:
     """What the bookie says to a message of SASL; None if it refuses it, with an answer or without one."""
-    messages = version_3.authentication(payload), version_3.without_authentication()
-    answering, following = (asyncio.ensure_future(connection.ask(pb.AUTH, one, STEP_S)) for one in messages)
+    saying = asyncio.ensure_future(connection.ask(pb.AUTH, version_3.authentication(payload), STEP_S))
+    following = asyncio.ensure_future(connection.ask(pb.GET_BOOKIE_INFO, version_3.ask_for_space(), STEP_S))
     try:
         await asyncio.wait([following])
-        if answering.done() and answering.exception() is None:
-            answer = answering.result()
-            is_taken = version_3.status_of(answer.status) is Status.OK and answer.authResponse.authPluginName == version_3.SASL
-            return answer.authResponse.payload if is_taken else None
+        if saying.done() and saying.exception() is None:
+            answer = saying.result()
+            return answer.authResponse if version_3.status_of(answer.status) is Status.OK else None
         await following
         return None
     finally:
-        answering.cancel()
+        saying.cancel()
         following.cancel()
-        await asyncio.gather(answering, following, return_exceptions=True)
+        await asyncio.gather(saying, following, return_exceptions=True)

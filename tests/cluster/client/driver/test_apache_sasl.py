@@ -17,7 +17,7 @@ from bk_spark.client.driver.apache import access, connecting
 from bk_spark.client.driver.apache.access import Access
 from bk_spark.client.driver.apache.sasl import Credential
 from bk_spark.proto import apache_wire_pb2 as pb
-from tests.cluster.client.apache_server import apache_bookie, needs_nothing, response
+from tests.cluster.client.apache_server import apache_bookie, response
 from tests.sasl_client import proof
 
 USER, PASSWORD = "bookkeeper-etl", "s3cret:x"
@@ -40,13 +40,11 @@ class Bookie:
 
     def __init__(self, say: Say) -> None:
         self._say = say
-        self.questions = 0
         self.messages: list[bytes] = []
 
     def authenticate(self, frame: bytes) -> list[bytes]:
         asked = pb.Request.FromString(frame).authRequest
         if asked.authPluginName != "sasl":
-            self.questions += 1
             return [response(frame, 502)]
         self.messages.append(asked.payload)
         payload = self._say(asked.payload)
@@ -55,15 +53,16 @@ class Bookie:
         return [response(frame, authResponse=pb.AuthMessage(authPluginName="sasl", payload=payload))]
 
 
-async def serves_nothing(frame: bytes) -> list[bytes]:
-    raise AssertionError("nothing is asked of it")
+async def refuses(frame: bytes) -> list[bytes]:
+    """What is asked before the client has authenticated."""
+    return [response(frame, 502)]
 
 
 def problem_of(authenticate: Any, times: int = 1, given: Access | None = None) -> str:
     """What a client says after so many requests."""
 
     async def whole() -> str:
-        async with apache_bookie(serves_nothing, authenticate, given or Access(credential=credential())) as bookie:
+        async with apache_bookie(refuses, authenticate, given or Access(credential=credential())) as bookie:
             problems = set()
             for _ in range(times):
                 with pytest.raises(ConnectionError) as refused:
@@ -88,7 +87,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_bookie_that_asks_nobody_is_refused_by_a_client_with_a_credential() -> None:
-    assert problem_of(needs_nothing).startswith("asks nobody to authenticate, so it may be anybody: set up SASL there")
+    def authenticate(frame: bytes) -> list[bytes]:
+        return [response(frame, authResponse=pb.AuthMessage(authPluginName="AuthDisabledPlugin", payload=b""))]
+
+    assert problem_of(authenticate).startswith("asks nobody to authenticate, so it may be anybody: set up SASL there")
 
 
 def test_a_message_that_is_not_answered_was_refused_and_the_first_one_means_another_mechanism() -> None:
