@@ -4,8 +4,9 @@ A connection takes version 3 of the protocol until the first frame that is none.
 Apache's own server. With TLS files a connection must begin with START_TLS; requests before it are refused, unless clients in
 clear are allowed. With a file of users a connection must authenticate; requests before that are refused.
 
-Apache's clients begin to authenticate before they ask for TLS, and go on once they are answered, in clear or not. So where TLS
-is asked of all, the answer waits until TLS has begun. At Apache's bookies the one runs into the other.
+Apache's clients ask for TLS and begin to authenticate at once, in either order, and go on once they are answered. So the first
+message of SASL that comes in clear around START_TLS is answered over TLS. START_TLS itself waits a moment for it, or it would
+come into the handshake, as it does at Apache's bookies. Whoever else puts it there learns and gains nothing.
 
 What clients can make the bookie hold is bounded as at the other port (open_calls.py): connections, requests that do not become
 complete, answers that are not taken, resident memory.
@@ -57,11 +58,16 @@ HANDSHAKE_S = 10.0
 LOGIN_S = 10.0
 """A connection that has not authenticated by then is closed. A live client takes milliseconds, and TLS before it as long."""
 
+EARLY_S = 0.1
+"""So long START_TLS waits for the message that Apache's clients send right behind it. Others wait in vain, and once."""
+
 STRANGERS_SHARE = 4
 """One in so many connections may be one that has not authenticated; then the oldest of those gives way to the next one."""
 
 STRANGERS_FRAME_BYTES = 64 * KIB
 """The largest frame of a client that has not authenticated. Its messages of AUTH have some hundred bytes."""
+
+_BEHIND = "it sends more behind START_TLS before TLS has begun"
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +89,8 @@ class _Client:
         """Whether its requests are taken."""
         self.early: pb.Request | None = None
         """The message of AUTH that waits for TLS."""
+        self.begins_tls: pb.Header | None = None
+        """That of START_TLS, which waits for such a message."""
         self.is_encrypted = False
         self._untaken_bytes = 0
         """Of answers that waited for the client at the last look."""
@@ -214,6 +222,9 @@ class ApacheListener:
         if client.is_served and is_frame(data, at, end):
             self._adds.take_frame(connection, data, at, end)
             return end
+        if client.begins_tls is not None:
+            self._take_early(client, version_3_server.unpack(data[at + SIZE_BYTES : end]))
+            return end
         if not client.is_version_2:
             request = version_3_server.unpack(data[at + SIZE_BYTES : end])
             if request is not None:
@@ -290,13 +301,31 @@ class ApacheListener:
         if contexts is None or client.is_encrypted or client.connection.owes_answers:
             client.connection.send(version_3_server.pack(header, Status.BAD_REQUEST))
             return
-        client.connection.hold(self._start_tls(client, header, contexts))
+        client.begins_tls = header
+        if client.login is None or client.early is not None:
+            self._go_to_tls(client)
+        else:
+            self._loop.call_later(EARLY_S, self._go_to_tls, client)
+
+    def _take_early(self, client: _Client, request: pb.Request | None) -> None:
+        """Nothing but a first message of SASL may come before the answer to START_TLS."""
+        if request is None or request.header.operation != pb.AUTH or request.authRequest.authPluginName != SASL:
+            client.connection.end(_BEHIND)
+        else:
+            client.early = request
+            self._go_to_tls(client)
+
+    def _go_to_tls(self, client: _Client) -> None:
+        header, client.begins_tls = client.begins_tls, None
+        contexts = self._security.contexts
+        if header is not None and contexts is not None and client.connection.is_open:
+            client.connection.hold(self._start_tls(client, header, contexts))
 
     async def _start_tls(self, client: _Client, header: pb.Header, contexts: ServerContexts) -> None:
         """Raises OSError if the handshake fails: the connection is closed then."""
         connection = client.connection
         if connection.has_more:  # it came in clear, perhaps from somebody else, and must not be taken for secured
-            connection.end("it sends more behind START_TLS before TLS has begun")
+            connection.end(_BEHIND)
             return
         connection.transport.write(version_3_server.pack(header, Status.OK, pb.StartTls()))
         context = contexts.current()

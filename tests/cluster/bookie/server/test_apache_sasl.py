@@ -291,11 +291,22 @@ def start_tls(client: Version3, tmp_path: Path) -> None:
     client.socket = context.wrap_socket(client.socket, server_hostname="127.0.0.1")
 
 
-def test_a_client_that_begins_to_authenticate_before_tls_is_answered_behind_it(over_tls: ApacheServed, tmp_path: Path) -> None:
+@pytest.mark.parametrize("order", ["before", "with", "behind"])
+def test_a_first_message_in_clear_around_start_tls_is_answered_over_tls(
+    over_tls: ApacheServed, tmp_path: Path, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Apache's clients do so. What they send once they are answered must not come into the handshake."""
+    monkeypatch.setattr(listener, "EARLY_S", DEADLINE_S)
     client = over_tls.version_3()
     early = client.request(pb.AUTH, authRequest=message(b""))
-    client.send(early.SerializeToString(), client.request(pb.START_TLS, startTLSRequest=pb.StartTls()).SerializeToString())
+    frames = [early.SerializeToString(), client.request(pb.START_TLS, startTLSRequest=pb.StartTls()).SerializeToString()]
+    frames = frames if order == "before" else frames[::-1]
+    if order == "with":
+        client.send(*frames)
+    else:
+        client.send(frames[0])
+        assert not _ends_within(client, 0.2)
+        client.send(frames[1])
     start_tls(client, tmp_path)
     answer = pb.Response.FromString(client.receive())
     assert (answer.header.operation, answer.header.txnId) == (pb.AUTH, early.header.txnId)
@@ -303,6 +314,17 @@ def test_a_client_that_begins_to_authenticate_before_tls_is_answered_behind_it(o
     nonce = nonce_of(answer.authResponse.payload)
     assert say(client, response(USER, PASSWORD, nonce)) == proof(USER, PASSWORD, nonce)
     assert client.add(entry(1, 0)) == "OK"
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_nothing_else_may_come_behind_start_tls(over_tls: ApacheServed, tmp_path: Path, version: int) -> None:
+    """Who stands between client and bookie might put it there."""
+    client = over_tls.version_3()
+    injected = (
+        add_2(entry(1, 0)) if version == 2 else client.request(pb.ADD_ENTRY, addRequest=add_3(entry(1, 0))).SerializeToString()
+    )
+    client.send(client.request(pb.START_TLS, startTLSRequest=pb.StartTls()).SerializeToString(), injected)
+    assert client.is_closed()
 
 
 def test_a_client_that_asks_for_tls_first_authenticates_behind_it(over_tls: ApacheServed, tmp_path: Path) -> None:
