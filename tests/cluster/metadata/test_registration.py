@@ -310,6 +310,16 @@ def test_a_bookie_that_speaks_both_is_asked_over_our_wire(store: ZooKeeperStore,
     assert lookup(store, cluster_root, "x") == BookieAddress("x", "a", 2, apache=ApachePort(1))
 
 
+@pytest.mark.parametrize("asks_sasl", [True, False])
+@pytest.mark.parametrize("has_tls", [True, False])
+def test_a_registration_says_how_clients_begin_at_the_port_for_apaches(
+    store: ZooKeeperStore, cluster_root: Znodes, has_tls: bool, asks_sasl: bool
+) -> None:
+    address = BookieAddress("x", "a", 2, apache=ApachePort(1, has_tls, asks_sasl))
+    register(store, cluster_root, address)
+    assert lookup(store, cluster_root, "x") == address
+
+
 def test_a_damaged_registration_is_damage_and_not_absence(store: ZooKeeperStore, cluster_root: Znodes) -> None:
     store.create(cluster_root.registration("x"), b"\xff\xff")
     with pytest.raises(CorruptionError, match="available/x is damaged"):

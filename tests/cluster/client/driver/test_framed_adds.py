@@ -74,18 +74,24 @@ class PlayedBookie:
         self.writer.write(frames.pack_reply(AddReply(0, status, detail, boot), number))
 
 
-def played(play: Play, test: Callable[[PlayedBookie, BookieConnection], Awaitable[None]]) -> PlayedBookie:
+def played(
+    play: Play,
+    test: Callable[[PlayedBookie, BookieConnection], Awaitable[None]],
+    *,
+    asks_sasl: bool = False,
+    config: ClientConfig | None = None,
+) -> PlayedBookie:
     bookie = PlayedBookie(play)
 
     async def run() -> None:
         server = await asyncio.start_server(bookie.serve, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
-        address = BookieAddress(BOOKIE_ID, "127.0.0.1", NOBODY, apache=ApachePort(port))
+        address = BookieAddress(BOOKIE_ID, "127.0.0.1", NOBODY, apache=ApachePort(port, asks_sasl=asks_sasl))
 
         async def lookup(bookie_id: str) -> BookieAddress:
             return address
 
-        connection = BookieConnection(BOOKIE_ID, lookup, Channels(ClientConfig()), address)
+        connection = BookieConnection(BOOKIE_ID, lookup, Channels(config or ClientConfig()), address)
         async with asyncio.timeout(DEADLINE_S):
             await test(bookie, connection)
             await connection.close()
@@ -122,6 +128,22 @@ def test_a_large_add_goes_another_way() -> None:
         assert (await send(connection, 1, SMALL_BYTES)).status is Status.UNKNOWN  # nobody listens there
 
     assert len(played(ok, test).adds) == 1
+
+
+def test_where_the_port_asks_for_sasl_a_client_without_a_credential_sends_small_adds_another_way() -> None:
+    async def test(bookie: PlayedBookie, connection: BookieConnection) -> None:
+        assert (await send(connection, 0)).status is Status.UNKNOWN  # nobody listens there
+
+    assert played(ok, test, asks_sasl=True).connections == 0
+
+
+def test_where_the_port_does_not_ask_a_credential_is_not_used() -> None:
+    pytest.importorskip("puresasl")
+
+    async def test(bookie: PlayedBookie, connection: BookieConnection) -> None:
+        assert (await send(connection, 0)).status is Status.OK
+
+    played(ok, test, config=ClientConfig(bookie_auth="sasl:ann:s3cret"))
 
 
 def test_when_the_connection_breaks_what_waits_is_unknown_and_the_next_add_opens_another() -> None:
