@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any
 
 from bk_spark import errors
 from bk_spark.errors import (
+    AccessRefusedError,
     AddQuorumTimeoutError,
     AppendTimeoutError,
     AppendWindowFullError,
@@ -73,6 +74,7 @@ from bk_spark.errors import (
     ProcessFailedError,
     SchemaMismatchError,
     StorageError,
+    UnauthenticatedError,
     UnauthorizedAccessError,
     UnreadableMessagesError,
     WrongValueError,
@@ -109,6 +111,7 @@ _LAZY = {
 }
 
 __all__ = [
+    "AccessRefusedError",
     "AddQuorumTimeoutError",
     "AppendTimeoutError",
     "AppendWindowFullError",
@@ -155,6 +158,7 @@ __all__ = [
     "SchemaMismatchError",
     "StorageError",
     "Tier",
+    "UnauthenticatedError",
     "UnauthorizedAccessError",
     "UnreadableMessagesError",
     "WrongValueError",

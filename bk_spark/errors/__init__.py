@@ -16,6 +16,7 @@
     ├── NoSuchLogError, SchemaMismatchError, LogReplacedError, JobFailedError, JobEndedError
     ├── DataLossError ── LogGoneError
     ├── NoSuchTopicError, MessagesGoneError, UnreadableMessagesError
+    ├── UnauthenticatedError, AccessRefusedError
     ├── ProcessFailedError
     └── InternalError
 
@@ -526,3 +527,24 @@ class JobEndedError(BookKeeperError):
     log: str
     job_id: str
     sentence = "write job {job_id} on log '{log}' has ended: this attempt's data is not kept, write it again as a new job"
+
+
+# Whoever asks a gateway
+
+
+@dataclass(eq=False)
+class UnauthenticatedError(BookKeeperError):
+    """A call to a gateway shows nothing that says whose it is, or a token that does not hold. Nothing was looked up for it."""
+
+    problem: str
+    sentence = "the gateway does not know whose call this is: {problem}"
+
+
+@dataclass(eq=False)
+class AccessRefusedError(BookKeeperError):
+    """An identity lacks a right. The sentence is the same whether or not there is such a log."""
+
+    identity: str
+    right: str
+    log: str
+    sentence = "{identity} has no right to {right} log '{log}': 'bk-spark grant add' gives it, 'bk-spark grant list' shows all"

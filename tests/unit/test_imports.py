@@ -76,6 +76,8 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "bookkeeper": ("log/log_transaction", "lake", "topic", "embedded/join"),
     "replication": ("bookkeeper",),
     "aio": ("bookkeeper",),
+    "gateway": ("bookkeeper", "gateway/rights"),
+    "gateway/rights": ("log/stored",),
     # bookie
     "bookie": (),
     "bookie/pace": ("entries/rate",),
