@@ -29,6 +29,7 @@ from bk_spark.log.log_handle import LedgerAccess, Log, create_with_rows
 from bk_spark.log.log_store import LogStore
 from bk_spark.log.log_transaction import LogTransaction
 from bk_spark.log.rows.count_rows import count_rows
+from bk_spark.log.rows.key_lanes import AskedLanes
 from bk_spark.log.rows.read_rows import RowQuery
 from bk_spark.log.rows.several_logs import SeveralLogs, logs_at, snapshot_of
 from bk_spark.log.stored.tier_settings import Tier
@@ -230,6 +231,8 @@ class BookKeeper:
         *,
         create: bool = False,
         merge_schema: bool = False,
+        partition_key: str | Sequence[str] | None = None,
+        lanes: int | None = None,
         password: bytes = b"",
     ) -> LogVersion:
         """Append rows to the log ``name`` in one atomic commit; with ``create`` the same commit makes a missing log.
@@ -238,9 +241,10 @@ class BookKeeper:
         are those of ``open_log`` and ``Log.append_rows``.
         """
         if create and self.logs.names.find_usable(name) is None:
-            access = self._log_access(password)
-            return create_with_rows(self.logs, name, access, rows, application, merge_schema=merge_schema)
-        return self.open_log(name, password=password).append_rows(rows, application, merge_schema=merge_schema)
+            access, asked = self._log_access(password), AskedLanes.of(partition_key, lanes)
+            return create_with_rows(self.logs, name, access, rows, application, merge_schema=merge_schema, asked=asked)
+        log = self.open_log(name, password=password)
+        return log.append_rows(rows, application, merge_schema=merge_schema, partition_key=partition_key, lanes=lanes)
 
     def transaction(self, application: tuple[str, int] | None = None, *, password: bytes = b"") -> LogTransaction:
         """Changes to several logs at once: ``with client.transaction() as t: t.append_rows("orders", rows); …``.

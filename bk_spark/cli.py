@@ -99,6 +99,7 @@ _MODULES = {
     "replicate": ("replicate",),
     "bench": ("bench",),
     "dashboard": ("dashboard",),
+    "gateway": ("gateway",),
     "autorecovery": ("auditor", "autorecovery", "underreplicated"),
     "doctor": ("doctor",),
 }

@@ -5,7 +5,8 @@ at all: a message of 100 bytes can claim terabytes or billions of rows. This mod
 refuse them first. The message is::
 
     4 bytes FF FF FF FF, int32 bytes of the metadata, the metadata (a flatbuffer), the body
-    Message:      0 version, 1 type of the header (3: RecordBatch), 2 header, 3 bytes of the body
+    Message:      0 version, 1 type of the header (1: Schema, 2: DictionaryBatch, 3: RecordBatch), 2 header, 3 bytes of the body
+    DictionaryBatch: 0 id, 1 the RecordBatch of its values
     RecordBatch:  0 rows, 1 nodes, 2 buffers (each: int64 offset in the body, int64 bytes), 3 compression
     BodyCompression: 0 codec (int8: 0 LZ4 frame, 1 Zstandard)
     a compressed buffer: int64 bytes before compression, or -1 if it is stored as it was; then its bytes
@@ -28,7 +29,7 @@ block of Zstandard with one byte repeated 128 KiB times. What claims more is dam
 
 _PREFIX = struct.Struct("<iI")
 _CONTINUES = -1
-_RECORD_BATCH = 3
+_DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
 _BUFFER = struct.Struct("<qq")
 _INT8, _UINT8, _UINT16, _INT32, _UINT32, _INT64 = (struct.Struct(f"<{code}") for code in "bBHiIq")
 
@@ -60,6 +61,17 @@ def record_batch_facts(message: memoryview, what: str) -> RecordBatchFacts:
         raise CorruptionError(what, f"no Arrow record batch message ({problem})") from None
 
 
+def batch_facts(metadata: memoryview, body: memoryview, what: str) -> RecordBatchFacts:
+    """What a message claims whose metadata, without its length, and body are apart: a record batch, or a dictionary's values.
+
+    Raises CorruptionError for any other message.
+    """
+    try:
+        return _facts(metadata, body, takes_dictionaries=True)
+    except (struct.error, _MalformedError) as problem:
+        raise CorruptionError(what, f"no Arrow record batch message ({problem})") from None
+
+
 def number_places(message: memoryview, what: str) -> list[int]:
     """Where in a record batch message the eight-byte numbers are that depend on its content. Raises CorruptionError.
 
@@ -76,11 +88,12 @@ class _MalformedError(Exception):
     """An offset points outside the message, or the message is no record batch."""
 
 
-def _facts(metadata: memoryview, body: memoryview) -> RecordBatchFacts:
+def _facts(metadata: memoryview, body: memoryview, *, takes_dictionaries: bool = False) -> RecordBatchFacts:
     message = _Table(metadata, _get(metadata, _UINT32, 0))
-    if message.number(1, _UINT8) != _RECORD_BATCH:
+    kind = message.number(1, _UINT8)
+    if kind != _RECORD_BATCH and not (takes_dictionaries and kind == _DICTIONARY_BATCH):
         raise _MalformedError("it is of another type")
-    batch = message.table(2)
+    batch = message.table(2) if kind == _RECORD_BATCH else message.table(2).table(1)
     rows = batch.number(0, _INT64)
     if rows < 0:
         raise _MalformedError(f"{rows} rows")

@@ -16,7 +16,7 @@
     ├── NoSuchLogError, SchemaMismatchError, LogReplacedError, JobFailedError, JobEndedError
     ├── DataLossError ── LogGoneError
     ├── NoSuchTopicError, MessagesGoneError, UnreadableMessagesError
-    ├── UnauthenticatedError, AccessRefusedError
+    ├── UnauthenticatedError, AccessRefusedError, GatewayBusyError
     ├── ProcessFailedError
     └── InternalError
 
@@ -548,3 +548,12 @@ class AccessRefusedError(BookKeeperError):
     right: str
     log: str
     sentence = "{identity} has no right to {right} log '{log}': 'bk-spark grant add' gives it, 'bk-spark grant list' shows all"
+
+
+@dataclass(eq=False)
+class GatewayBusyError(BookKeeperError):
+    """A gateway takes no more calls, or not this one, for now: nothing was done."""
+
+    problem: str
+    retryable = True
+    sentence = "the gateway does not take this call now: {problem}"

@@ -496,7 +496,14 @@ def tail_plan(log: Log, query: RowQuery, start: str, overwrites: str) -> TailPla
 
 
 def create_with_rows(
-    logs: LogStore, name: str, access: LedgerAccess, rows: Any, application: tuple[str, int] | None, *, merge_schema: bool
+    logs: LogStore,
+    name: str,
+    access: LedgerAccess,
+    rows: Any,
+    application: tuple[str, int] | None,
+    *,
+    merge_schema: bool,
+    asked: AskedLanes,
 ) -> LogVersion:
     """Append rows to a log that does not exist: their commit creates it. A log that somebody else made meanwhile takes them.
 
@@ -505,5 +512,5 @@ def create_with_rows(
     options = LedgerOptions(password=access.password)
     target = RowTarget(logs, name, None, access.batch_bytes, access.window_bytes)
     create = access.create_ledger
-    write = RowWrite(rows, AskedLanes.of(None, None), merge_schema, lambda job: create(options, job))
+    write = RowWrite(rows, asked, merge_schema, lambda job: create(options, job))
     return append_rows(target, write, application)

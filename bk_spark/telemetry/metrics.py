@@ -1,7 +1,9 @@
 """Declares every metric: name, text, labels. docs/metrics.md is the manual, and a test keeps it equal to this module.
 
-There are four registries because a process can be a bookie, a client, AutoRecovery or a tierer of logs, or two of them.
-*Asked* metrics get their values at each scrape: a bookie's from bookie/process/monitoring.py, a tierer's from lake/watch.py.
+There are five registries because a process can be a bookie, a client, AutoRecovery, a tierer of logs or a gateway, or several
+of them.
+*Asked* metrics get their values at each scrape: a bookie's from bookie/process/monitoring.py, a tierer's from lake/watch.py, a
+gateway's from gateway/http.py.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ _bookie = Declarations("bk_spark_bookie_")
 _client = Declarations("bk_spark_client_")
 _autorecovery = Declarations("bk_spark_autorecovery_")
 _tier = Declarations("bk_spark_tier_")
+_gateway = Declarations("bk_spark_gateway_")
 
 BOOKIE = _bookie.registry
 """Metrics of the bookie that this process runs."""
@@ -40,11 +43,15 @@ AUTORECOVERY = _autorecovery.registry
 TIER = _tier.registry
 """Metrics of what tiers logs in this process."""
 
+GATEWAY = _gateway.registry
+"""Metrics of the gateway that this process runs."""
+
 DESCRIBED = {
     "bookie": _bookie.described,
     "client": _client.described,
     "autorecovery": _autorecovery.described,
     "tier": _tier.described,
+    "gateway": _gateway.described,
 }
 """All metrics, for the manual."""
 
@@ -102,6 +109,24 @@ TIER_LOG_FAILURES = _tier.asked_gauge(
     "log_failures", "Tries in a row that failed, by log; the 20 with the most at most.", ("log",)
 )
 TIER_LOOKED_S = _tier.asked_gauge("looked_seconds", "Since all logs were looked at: what waits is known from then.")
+
+# Gateways: counted as it happens
+
+GATEWAY_CALLS = _gateway.counter(
+    "calls_total", "Calls that ended, by method of Flight and status of gRPC.", ("method", "status")
+)
+GATEWAY_BYTES = _gateway.counter("bytes_total", "Bytes of messages that callers took or sent, by direction.", ("direction",))
+GATEWAY_ROWS = _gateway.counter("rows_total", "Rows that were read, or acknowledged to who appended them.", ("direction",))
+GATEWAY_STALLED = _gateway.counter(
+    "ended_calls_total", "Calls that the gateway ended: their callers stood still, or lost a right."
+)
+
+# Gateways: asked for at each scrape
+
+GATEWAY_OPEN_CALLS = _gateway.asked_gauge("open_calls", "Calls that are open, by method of Flight.", ("method",))
+GATEWAY_WAITING_CALLS = _gateway.asked_gauge(
+    "waiting_calls", "Open calls whose callers have taken or sent nothing for 10 s; tails that wait for rows do not count."
+)
 
 # Clients: requests to single bookies, one batch each, and what writers do about failed bookies
 

@@ -23,6 +23,7 @@ from bk_spark.client.ledger.write_handle import AdvWriteHandle, WriteHandle
 from bk_spark.config import BookieConfig, ClientConfig, LedgerOptions
 from bk_spark.datasource.option_table import OPTIONS
 from bk_spark.datasource.source import BookKeeperDataSource
+from bk_spark.gateway.settings import GatewayConfig
 from bk_spark.local.cluster import LocalBookie
 from bk_spark.local.zookeeper_server import LocalZooKeeper
 from bk_spark.log.leader.log_write_handle import LogWriteHandle
@@ -91,7 +92,7 @@ def _signature(function: Any) -> str:
 
 
 def _settings() -> Iterator[str]:
-    for config in (BookieConfig, ClientConfig, LedgerOptions, AutoRecoveryConfig):
+    for config in (BookieConfig, ClientConfig, LedgerOptions, AutoRecoveryConfig, GatewayConfig):
         for field in dataclasses.fields(config):
             default = "a new one" if field.default is dataclasses.MISSING else repr(field.default)
             yield f"setting {config.__name__}.{field.name} = {default}"

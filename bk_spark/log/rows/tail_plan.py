@@ -107,6 +107,13 @@ class TailPlan:
     def json_of(self, position: StreamPosition) -> str:
         return position.to_json(self._log.uid)
 
+    def bind(self, stored: pa.Schema) -> pa.Schema:
+        """Before the first look: give the columns that a log of these columns has, also of rows that were written before them.
+
+        Returns what is given. Raises ConfigError where the query does not fit them.
+        """
+        return self._bound_to(stored).schema
+
     def begin_at(self, position: StreamPosition) -> None:
         """Plan from there on, also after ``close``."""
         self.position = position

@@ -38,6 +38,7 @@ PROMISED = {
     "log truncate": "test_truncate_removes_what_lies_before_and_says_how_much",
     "log compact": "test_the_command_compacts_a_log_with_spark_and_says_what_it_did",
     "log vacuum": "test_vacuum_takes_one_log_or_all",
+    "gateway": "test_the_gateway_command_serves_until_it_is_told_to_end",
     "tier run": "test_a_log_gets_a_tier_and_is_tiered_by_commands",
     "tier serve": "test_a_server_tiers_what_is_due_until_it_is_told_to_end",
     "log recover": "test_recover_closes_what_a_writer_left_open",

@@ -9,12 +9,12 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from bk_spark.telemetry.metrics import AUTORECOVERY, BOOKIE, CLIENT, DESCRIBED, TIER
+from bk_spark.telemetry.metrics import AUTORECOVERY, BOOKIE, CLIENT, DESCRIBED, GATEWAY, TIER
 from bk_spark.telemetry.registry import Declarations, Described, Figure, asked, render
 from tests.checkout import ROOT
 
 MANUAL = ROOT / "docs" / "metrics.md"
-REGISTRIES = {"bookie": BOOKIE, "client": CLIENT, "autorecovery": AUTORECOVERY, "tier": TIER}
+REGISTRIES = {"bookie": BOOKIE, "client": CLIENT, "autorecovery": AUTORECOVERY, "tier": TIER, "gateway": GATEWAY}
 ALL = [described for group in DESCRIBED.values() for described in group]
 
 
