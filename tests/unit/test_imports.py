@@ -183,7 +183,7 @@ USES = {
         "tls/grpc_credentials",
         "gateway/service",
         "gateway/server",
-        "gateway/calls/statuses",
+        "gateway/calls",
     ),
     "kazoo": ("metadata",),
     "cryptography": ("tls/certificates", "local/security"),

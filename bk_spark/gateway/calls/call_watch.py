@@ -1,6 +1,6 @@
 """Looks after calls that wait for their callers: gRPC tells nobody, and would wait for ever.
 
-A reader that stops holds its thread, one message, and what was read ahead for it. After ``stall_s`` its call is cancelled, and
+A reader that stops holds its thread, one message, and what was read ahead for it. After ``stall_s`` its call is ended, and
 gRPC forgets the message with it. Meanwhile it is named once in the log. A caller whose token was revoked loses its calls also
 while it takes nothing.
 """
@@ -9,6 +9,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from typing import Any
+
+from grpc import StatusCode
 
 from bk_spark.calls.off_main_thread import in_thread
 from bk_spark.errors import BookKeeperError
@@ -76,4 +79,12 @@ def _end(call: OpenCall, why: str) -> None:
         call.ended_by_us = why
         GATEWAY_STALLED.inc()
         logger.warning("%s of %s from %s on log '%s' was ended: %s", call.method, call.identity, call.peer, call.log, why)
-        call.context.cancel()
+        end_call(call.context, f"the gateway ended this call: {why}")
+
+
+def end_call(context: Any, sentence: str) -> None:
+    """End a call from another thread than its own: what gRPC holds of it is freed, and the caller learns why.
+
+    gRPC's public ``cancel`` says CANCELLED, which pyarrow takes for Ctrl-C: its ``read_all`` raises KeyboardInterrupt.
+    """
+    context._rpc_event.call.cancel(StatusCode.ABORTED.value[0], sentence)

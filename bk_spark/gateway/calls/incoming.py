@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from queue import Empty, SimpleQueue
 
 from bk_spark.calls.off_main_thread import in_thread
+from bk_spark.errors import ConfigError
 from bk_spark.gateway.calls.open_calls import LOOK_S, OpenCall
 from bk_spark.gateway.calls.statuses import CallerGoneError, CallerSilentError
 from bk_spark.gateway.flight.messages import FlightData, decode_data
@@ -49,7 +50,7 @@ class IncomingMessages:
         """The first message, which ``next`` gives again. Raises as it does."""
         self._first = self.next()
         if self._first is None:
-            raise CallerGoneError
+            raise _nothing_sent()
         return self._first
 
     def next(self) -> FlightData | None:
@@ -106,9 +107,15 @@ class IncomingMessages:
 
 
 def only_message(call: OpenCall, requests: Iterator[bytes]) -> bytes:
-    """The only message of a call's request. Raises CallerGoneError."""
+    """The only message of a call's request. Raises CallerGoneError, and ConfigError where the caller sent none."""
     with call.waiting_for_caller():
         try:
             return next(requests)
-        except Exception:  # StopIteration, grpc.RpcError
+        except StopIteration:
+            raise _nothing_sent() from None
+        except Exception:  # grpc.RpcError
             raise CallerGoneError from None
+
+
+def _nothing_sent() -> ConfigError:
+    return ConfigError("the request", None, "send one message at least")
