@@ -26,6 +26,9 @@ MESSAGE_ROWS: Final = 65_536
 
 WHAT: Final = "a batch that was sent"
 
+_REFUSALS = (pa.ArrowException, OSError, UnicodeDecodeError)
+"""What Arrow raises for a message that is none. Its IOError is an OSError."""
+
 _PREFIX = struct.Struct("<iI")
 _CONTINUES = -1
 
@@ -76,7 +79,7 @@ class IncomingBatches:
             batch = reader.read_next_batch()
             for column in batch.columns:
                 check_whole(column)
-        except pa.ArrowException as problem:
+        except _REFUSALS as problem:
             raise _refused(problem) from None
         return batch
 
@@ -84,7 +87,7 @@ class IncomingBatches:
         if self._reader is None:
             try:
                 self._reader = pa.ipc.open_stream(self._source)
-            except pa.ArrowException as problem:
+            except _REFUSALS as problem:
                 raise _refused(problem) from None
         return self._reader
 

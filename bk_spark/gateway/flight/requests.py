@@ -16,12 +16,13 @@ from typing import Final
 from bk_spark.errors import ConfigError
 from bk_spark.gateway.flight.given_fields import GivenFields
 from bk_spark.log.entry_range import LogPosition
-from bk_spark.log.rows.latest.asked import VIEWS, AskedView
+from bk_spark.log.rows.latest.asked import ALL, VIEWS, AskedView
 from bk_spark.log.rows.tail_plan import LATEST
 from bk_spark.log.stored.names import check_log_name
 from bk_spark.log.stream.order import FAIL, READ, SKIP
 
-_EVERY_ROW: Final = AskedView()
+_VIEW, _DELETED_BY = "'view'", "'deleted_by'"
+_EVERY_ROW: Final = AskedView(ALL, None, _VIEW, _DELETED_BY)
 
 MAX_ENDPOINTS: Final = 1_000
 """Into which one read is split: more readers at once than a gateway takes calls."""
@@ -246,7 +247,7 @@ def _rows(fields: GivenFields, log: str, rows: AskedColumns) -> AskedRead:
         fields.position("end"),
         version,
         timestamp,
-        AskedView(fields.choice("view", VIEWS), fields.text("deleted_by"), "'view'", "'deleted_by'"),
+        AskedView(fields.choice("view", VIEWS), fields.text("deleted_by"), _VIEW, _DELETED_BY),
         fields.number("endpoints", 1, MAX_ENDPOINTS) or 1,
     )
 

@@ -86,12 +86,13 @@ def test_callers_with_certificates_are_named_by_them_and_others_do_not_get_in(se
     auth = tmp_path / "auth"
     auth.write_text(str(config.zookeeper_auth))
     own = ["--tls-ca", config.tls_ca, "--tls-certificate", config.tls_certificate, "--tls-key", config.tls_key]
-    serve = ["--serve-client-ca", config.tls_ca, "--serve-certificate", config.tls_certificate, "--serve-key", config.tls_key]
+    served = Path(config.tls_ca).with_name("bookie")  # it names this host
+    serve = ["--serve-client-ca", config.tls_ca, "--serve-certificate", f"{served}.pem", "--serve-key", f"{served}.key"]
     options = ["--open", *own, *serve, "--zookeeper-auth-file", str(auth)]
     authority, chain, key = (Path(one).read_bytes() for one in (config.tls_ca, config.tls_certificate, config.tls_key))
     with gateway_process(secured_cluster.metadata_uri, *map(str, options)) as (_, port):
-        uri, host = f"grpc+tls://127.0.0.1:{port}", {"disable_server_verification": True}
-        with flight.connect(uri, cert_chain=chain, private_key=key, **host) as caller:
+        uri = f"grpc+tls://127.0.0.1:{port}"
+        with flight.connect(uri, tls_root_certs=authority, cert_chain=chain, private_key=key) as caller:
             put(caller, table(0), log=name, create=True, rows=1000)
         with flight.connect(uri, tls_root_certs=authority) as stranger, pytest.raises(flight.FlightUnavailableError):
             list(stranger.list_flights())

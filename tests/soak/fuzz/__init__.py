@@ -7,6 +7,7 @@ from functools import cache
 from tests.soak.fuzz import (
     apache_server_targets,
     apache_targets,
+    gateway_targets,
     metadata_targets,
     pulsar_targets,
     row_targets,
@@ -27,6 +28,7 @@ _MODULES = (
     metadata_targets,
     pulsar_targets,
     text_targets,
+    gateway_targets,
 )
 
 
