@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import ipaddress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from bk_spark.commands.arguments import Commands, add_log_option, command, host, plain_text, port
-from bk_spark.commands.connect import bookkeeper, check_metadata_given
+from bk_spark.commands.connect import check_metadata_given, client_config, metadata_uri
 from bk_spark.commands.output import print_record, say
 from bk_spark.commands.program.parser import UsageError
 from bk_spark.commands.program.process import StopSignal
 from bk_spark.commands.settings import add_fields, given_fields, with_options
+from bk_spark.config import MIB
 from bk_spark.errors import ConfigError
 from bk_spark.gateway.settings import GatewayConfig
 from bk_spark.host_port import HostPort
@@ -23,6 +25,10 @@ if TYPE_CHECKING:
 
 DEFAULT_PORT = 8815
 """That of Arrow Flight's own examples."""
+
+READ_BYTES = MIB
+"""``read_batch_bytes`` of the gateway's client: a process with one reader gains by larger requests, one with fifty pays with
+memory for each."""
 
 ABOUT = (
     "Serve the cluster's logs over Arrow Flight, to programs in any language that are no members of the cluster: list, read, "
@@ -74,6 +80,7 @@ def _run(args: argparse.Namespace) -> None:
         set_up_audit_log(args.audit_log, args.log_json)
     stopped = StopSignal()
 
+    from bk_spark.bookkeeper import BookKeeper
     from bk_spark.gateway.http import http_endpoint
     from bk_spark.gateway.open_access import OpenAccess
     from bk_spark.gateway.server import Gateway, GatewayAddress
@@ -81,7 +88,7 @@ def _run(args: argparse.Namespace) -> None:
     address = GatewayAddress(args.host, args.port, tuple(args.location or ()))
     tls = _tls(args)
     with contextlib.ExitStack() as undo:
-        client = undo.enter_context(bookkeeper(args))
+        client = undo.enter_context(BookKeeper(metadata_uri(args), replace(client_config(args), read_batch_bytes=READ_BYTES)))
         gateway = undo.enter_context(Gateway(client, OpenAccess(), config, address, tls))
         undo.enter_context(http_endpoint(gateway, args.http_host, config.http_port))
         scheme = "grpc" if tls is None else "grpc+tls"

@@ -23,7 +23,8 @@ from bk_spark.gateway.calls.open_calls import GatewayCalls
 from bk_spark.gateway.service import FlightService
 from bk_spark.gateway.settings import GatewayConfig
 from bk_spark.host_port import HostPort
-from bk_spark.tls.files import TlsSource, server_credentials
+from bk_spark.tls.files import TlsSource
+from bk_spark.tls.grpc_credentials import server_credentials
 
 _MARGIN_BYTES: Final = 64 * KIB
 """Of a message, beside its batch."""

@@ -28,7 +28,7 @@ from bk_spark.gateway.calls.incoming import IncomingMessages, only_message
 from bk_spark.gateway.calls.listing import listed_logs
 from bk_spark.gateway.calls.lookups import LookupLogs, look_up
 from bk_spark.gateway.calls.open_calls import GatewayCalls, OpenCall
-from bk_spark.gateway.calls.reads import read_of
+from bk_spark.gateway.calls.reads import SIDE_BY_SIDE_READS, read_of
 from bk_spark.gateway.calls.statuses import status_of
 from bk_spark.gateway.calls.tails import GatewayTail, tail_schema
 from bk_spark.gateway.calls.writers import write
@@ -164,7 +164,8 @@ class FlightService:
             return
         planned = read_of(self._client, asked)
         yield schema_data(planned.schema)
-        with closing(planned.batches()) as batches:  # type: ignore[type-var]
+        side_by_side = self._calls.count(call.method) <= SIDE_BY_SIDE_READS
+        with closing(planned.batches(side_by_side=side_by_side)) as batches:  # type: ignore[type-var]
             for batch in batches:
                 yield from self._sent(call, batch)
 

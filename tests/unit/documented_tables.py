@@ -12,6 +12,7 @@ from collections.abc import Callable
 from bk_spark.commands.arguments import setting_texts
 from bk_spark.config import KIB, MIB, BookieConfig, ClientConfig
 from bk_spark.datasource.option_table import options_table
+from bk_spark.gateway.settings import GatewayConfig
 from tests.checkout import ROOT
 
 GUIDE = ROOT / "docs" / "guide"
@@ -29,6 +30,7 @@ TABLES: dict[tuple[str, str], Callable[[], str]] = {
     ("spark.md", "options"): options_table,
     ("python.md", "settings"): lambda: settings_table(ClientConfig),
     ("operate.md", "settings"): lambda: settings_table(BookieConfig),
+    ("gateway.md", "settings"): lambda: settings_table(GatewayConfig),
 }
 """Page and name of a table → its text."""
 

@@ -28,6 +28,7 @@ from bk_spark.commands.settings import bookie_config
 from bk_spark.config import LedgerOptions
 from bk_spark.datasource.option_table import OPTIONS
 from bk_spark.datasource.spark_schema import METADATA_COLUMNS
+from bk_spark.gateway.settings import GatewayConfig
 from bk_spark.local.cluster import LocalBookie
 from bk_spark.log.leader.log_write_handle import LogWriteHandle
 from bk_spark.log.log_handle import Log
@@ -71,7 +72,7 @@ def _parameters(method: object) -> set[str]:
 
 SETTINGS = {
     field.name
-    for config in (BookieConfig, ClientConfig, AutoRecoveryConfig, LedgerOptions, Retention, Tier, KeyCompaction)
+    for config in (BookieConfig, ClientConfig, AutoRecoveryConfig, GatewayConfig, LedgerOptions, Retention, Tier, KeyCompaction)
     for field in dataclasses.fields(config)
 }
 HANDLES = {
@@ -97,7 +98,12 @@ COLUMNS = {
     LENGTH,
     CONFIRMED,
 }
-OTHER_WORDS = {"bk_spark", "client_config", "ids_given_out_again", "highest_ledger_id", "timestamp_ntz", "from_protobuf"}
+OTHER_WORDS = {"bk_spark", "client_config", "ids_given_out_again", "highest_ledger_id", "timestamp_ntz", "from_protobuf"} | {
+    "get_flight_info",
+    "list_flights",
+    "list_actions",
+    "do_exchange",
+}
 OTHER_OPTIONS = {"--py-files", "--constraint"}
 NO_MODULES = {"bk_spark.log", "bk_spark.job", "bk_spark.zip", "bk_spark.audit", "bk_spark.embedded.host"}
 """Two tags of ledgers, a file, a logger, and what a process is shown as."""

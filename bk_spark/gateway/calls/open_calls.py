@@ -160,6 +160,9 @@ class GatewayCalls:
             rate.take(nbytes, now_ms)
             return max(0.0, (rate.due_ms(int(now_ms)) - now_ms) / 1000)
 
+    def count(self, method: str) -> int:
+        return sum(call.method == method for call in self.all())
+
     def all(self) -> list[OpenCall]:
         with self._lock:
             return list(self._open)

@@ -3,7 +3,8 @@
 A ticket pins the version of the log and, where the read is split, its part of the log. So all tickets of one answer, wherever
 and whenever they are redeemed, together give each row of that version once.
 
-A read costs this process a bounded piece of memory, however slow its reader is: see ``AHEAD_BYTES``.
+A read costs this process a bounded piece of memory, however slow its reader is: see ``AHEAD_BYTES`` and
+``SIDE_BY_SIDE_READS``.
 """
 
 from __future__ import annotations
@@ -27,6 +28,10 @@ from bk_spark.log.rows.side_by_side import SideBySide
 
 AHEAD_BYTES: Final = 8 * MIB
 """Of rows that wait for one reader, beside a batch of each of the three threads that read for it."""
+
+SIDE_BY_SIDE_READS: Final = 8
+"""Reads that have such threads. Further ones read with that of their call alone, and nothing ahead: with so many reads open the
+processors are busy, and a reader that stops holds a few MiB."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +63,16 @@ class PlannedRead:
         parts = [self.asked] if self.asked.endpoints == 1 else self._parts()
         return [Endpoint(part.ticket, locations) for part in parts]
 
-    def batches(self) -> Iterator[pa.RecordBatch]:
+    def batches(self, *, side_by_side: bool) -> Iterator[pa.RecordBatch]:
         if self.latest is not None:
             yield from self.latest.read(self.asked.start, self.asked.end)
             return
         stretches = self.reader.stretches(self.asked.start, self.asked.end)
-        yield from SideBySide(stretches, self.reader.rows_of, AHEAD_BYTES).batches()
+        if side_by_side:
+            yield from SideBySide(stretches, self.reader.rows_of, AHEAD_BYTES).batches()
+        else:
+            for stretch in stretches:
+                yield from self.reader.rows_of(stretch)
 
     def _parts(self) -> list[AskedRead]:
         if self.latest is not None:

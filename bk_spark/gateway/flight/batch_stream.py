@@ -77,6 +77,7 @@ class IncomingBatches:
         reader = self._opened()
         try:
             batch = reader.read_next_batch()
+            batch.validate()  # a length below 0 is a SystemError to all else
             for column in batch.columns:
                 check_whole(column)
         except _REFUSALS as problem:

@@ -3,7 +3,7 @@
 Tickets are written here, too. They are no secrets and carry no signature: a ticket is input like any other, and rights are
 checked anew when it comes back.
 
-Ref: docs/guide/gateway.md, "Requests".
+Ref: docs/guide/gateway.md, "Read".
 """
 
 from __future__ import annotations

@@ -98,4 +98,4 @@ def _batches() -> list[bytes]:
 
 def _stream(data: bytes) -> None:
     for batch in IncomingBatches(_Given([schema_data(_BATCH.schema), data])):
-        batch.to_pydict()
+        assert batch.serialize().size
