@@ -19,24 +19,32 @@ import time
 import pyarrow as pa
 import pyarrow.flight as flight
 
+LONGEST_S = 1.5
+"""After its first message a whole append is killed within this, and is answered in a third of it on a quiet machine."""
+
 
 def main(port: int, log: str, count: int, seed: int) -> None:
     chance = random.Random(seed)
     for number in range(count):
-        is_whole, is_reset, after_s = chance.random() < 0.3, chance.random() < 0.5, chance.random() * 0.3
+        is_whole, is_reset = chance.random() < 0.3, chance.random() < 0.5
+        after_s = chance.random() * (LONGEST_S if is_whole else 0.1)
+        begun, begins = os.pipe()
         child = os.fork()
         if child == 0:
             try:
-                _append(port, log, number, is_whole, is_reset)
+                _append(port, log, number, is_whole, is_reset, begins)
             finally:
                 os._exit(0)
+        os.read(begun, 1)
         time.sleep(after_s)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
+        os.close(begun)
+        os.close(begins)
     print("done", flush=True)
 
 
-def _append(port: int, log: str, number: int, is_whole: bool, is_reset: bool) -> None:
+def _append(port: int, log: str, number: int, is_whole: bool, is_reset: bool, begins: int) -> None:
     client = flight.connect(f"grpc://127.0.0.1:{port}")
     batch = pa.record_batch([[number] * 1000], names=["caller"])
     rows = {"rows": 3000} if number % 2 or not is_whole else {}
@@ -44,6 +52,7 @@ def _append(port: int, log: str, number: int, is_whole: bool, is_reset: bool) ->
     writer, answers = client.do_put(flight.FlightDescriptor.for_command(command), batch.schema)
     if is_reset:
         _reset_at_the_end()
+    os.write(begins, b"x")
     for sent in range(3):
         writer.write_batch(batch)
         if not is_whole and sent == 1:

@@ -51,6 +51,7 @@ def test_callers_that_are_killed_leave_their_whole_append_or_nothing(gateway, bo
     assert found.pop(-1) == 1
     assert set(found.values()) <= {ROWS_OF_ONE}
     assert answered <= found.keys()
+    assert 0 < len(answered) < CALLERS
 
 
 def test_an_append_that_is_repeated_after_its_answer_was_lost_is_there_once(gateway, bookkeeper, name) -> None:
