@@ -96,6 +96,8 @@ _MODULES = {
     "ledger": ("ledger",),
     "log": ("log", "orphans"),
     "tier": ("tier",),
+    "access.token": ("token",),
+    "access.grant": ("grant",),
     "replicate": ("replicate",),
     "bench": ("bench",),
     "dashboard": ("dashboard",),

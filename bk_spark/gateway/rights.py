@@ -37,7 +37,7 @@ class Right(Enum):
     READ = "read"
     """Read, tail and look up rows; schema and versions."""
     APPEND = "append"
-    """Append rows, also to a log that does not exist yet if the call creates it."""
+    """Append rows to a log that there is. To create it with the first ones needs MANAGE, too."""
     MANAGE = "manage"
     """Create, delete, truncate, compact and set."""
 

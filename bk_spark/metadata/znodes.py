@@ -24,6 +24,8 @@
     <root>/bk_spark/logs/data/<uid>/…     the log itself
     <root>/bk_spark/logs/transactions/<2 hex>/<sha256>   the last transaction of one application id
     <root>/bk_spark/logs/clock            written to learn the store's own time
+    <root>/bk_spark/access/head           the last change of tokens and grants: each change is a compare-and-set here
+    <root>/bk_spark/access/tokens/<id>    one token; access/grants/<32 hex> one grant; access/changes/<n> one change
 
 Ref: Apache BookKeeper's ledger managers and id generators; docs/formats.md for the values.
 """
@@ -91,6 +93,11 @@ class Znodes:
     log_data = _Path("/bk_spark/logs/data")
     log_transactions = _Path("/bk_spark/logs/transactions")
     log_clock = _Path("/bk_spark/logs/clock")
+
+    access_head = _Path("/bk_spark/access/head")
+    access_tokens = _Path("/bk_spark/access/tokens")
+    access_grants = _Path("/bk_spark/access/grants")
+    access_changes = _Path("/bk_spark/access/changes")
 
     @property
     def layout_value(self) -> bytes:

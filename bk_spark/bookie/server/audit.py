@@ -8,11 +8,10 @@
     event=refused reason="the ledger has another password" peer=10.0.0.66:50983 certificate=none times=412 within_s=60
     event=refused reason="its password is wrong" peer=10.0.0.67:50101 certificate=none user="bookkeeper-etl"
 
-Clients must not fill a log. A refusal is told at once if there was none like it, of the same machine, certificate and reason,
-in the last TELL_S. Others are counted, and told together when that time is over. So are requests of operators, of which some
-are told at once. MOST_KINDS are told apart at a time; the others count as one. A fence is told once for each ledger, machine,
-certificate and user, while it is among the last MOST_FENCED: a recovery fences with many of its reads. Refusals are not told
-apart by users, for who is refused may call itself anything.
+Clients must not fill a log: refusals that repeat are counted, as ``telemetry/audit_lines.py`` says, and so are requests of
+operators, of which some are told at once. A fence is told once for each ledger, machine, certificate and user, while it is among
+the last MOST_FENCED: a recovery fences with many of its reads. Refusals are not told apart by users, for who is refused may call
+itself anything.
 
 A handshake that gRPC refuses, and a connection that it does not take, are seen by nobody here: gRPC says so on standard error.
 
@@ -24,19 +23,13 @@ from __future__ import annotations
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
-from urllib.parse import unquote
 
+from bk_spark.telemetry.audit_lines import AuditLines, Later, Who
 from bk_spark.telemetry.logging_setup import AUDIT_LOGGER
 from bk_spark.wire.messages import AdminOperation, Status
-
-TELL_S = 60.0
-"""Between two lines about what repeats: a client that tries again every second makes a line a minute."""
-
-MOST_KINDS = 1_000
-"""Lines that are told apart in TELL_S, some 300 KB of memory."""
 
 REQUESTS_AT_ONCE = 10
 """Equal requests of an operator that have a line each: who switches something on and off again sees in which order."""
@@ -56,23 +49,6 @@ LOGINS = "too many connections that have not authenticated"
 SLOW_LOGIN = "it has not authenticated in time"
 
 logger = logging.getLogger(AUDIT_LOGGER)
-
-
-@dataclass(frozen=True, slots=True)
-class Who:
-    """The other end of a connection."""
-
-    host: str
-    port: str
-    certificate: str = ""
-    """The common name of the certificate that it showed, or its first other name; "" without one."""
-    user: str = ""
-    """Whom it calls itself by SASL: shown to be true, unless the line is a refusal of that. "" without SASL."""
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        user = f" user={json.dumps(self.user)}" if self.user else ""
-        return f"peer={host}:{self.port} certificate={json.dumps(self.certificate) if self.certificate else 'none'}{user}"
 
 
 class Caller(Protocol):
@@ -97,38 +73,16 @@ class GrpcCaller:
         return str(self.context.peer())
 
     def who(self) -> Who:
-        host, _, port = unquote(self.peer).partition(":")[2].rpartition(":")
         shown = self.context.auth_context()
         names = [*shown.get("x509_common_name", ()), *shown.get("x509_subject_alternative_name", ())]
-        return Who(host.strip("[]"), port, names[0].decode(errors="replace") if names else "")
-
-
-Later = Callable[[float, Callable[[], None]], object]
-"""Calls something after so many seconds, on the event loop."""
-
-_Kind = tuple[str, str, str]
-"""The head of a line, and the machine and the certificate of whoever caused it."""
-_OTHERS: _Kind = ("event=others", "", "")
-
-
-@dataclass(slots=True)
-class _Repeats:
-    """Of one kind, as long as it goes on."""
-
-    told: int = 0
-    """Lines of their own."""
-    held: int = 0
-    """What was counted since the last line."""
-    last: Who | None = None
-    """Who caused the last one of these."""
+        return Who.of_peer(self.peer, names[0].decode(errors="replace") if names else "")
 
 
 class Audit:
     """The audit log of one server."""
 
     def __init__(self, later: Later) -> None:
-        self._later = later
-        self._repeats: dict[_Kind, _Repeats] = {}
+        self._lines = AuditLines(later)
         self._fenced: OrderedDict[tuple[int, str, str, str], None] = OrderedDict()
 
     def fenced(self, ledger_id: int, who: Who) -> None:
@@ -145,13 +99,11 @@ class Audit:
         """An operator's request was answered."""
         named = ",".join(map(str, ledger_ids[:MOST_LEDGERS])) + (",…" if len(ledger_ids) > MOST_LEDGERS else "")
         ledgers = f" ledgers={named}" if ledger_ids else ""
-        self._tell(
-            f"event=administered operation={operation.name}{ledgers} status={status.name}", who, at_once=REQUESTS_AT_ONCE
-        )
+        self._lines.tell(f"event=administered operation={operation.name}{ledgers} status={status.name}", who, REQUESTS_AT_ONCE)
 
     def refused(self, reason: str, who: Who) -> None:
         """A request, or a connection, was refused."""
-        self._tell(f"event=refused reason={json.dumps(reason)}", who, at_once=1)
+        self._lines.tell(f"event=refused reason={json.dumps(reason)}", who)
 
     def refused_request(self, status: Status, caller: Caller) -> None:
         """A request was answered with this status: told if that refuses the client for who it is."""
@@ -160,38 +112,4 @@ class Audit:
 
     def close(self) -> None:
         """Tell what was counted. The server has stopped."""
-        for kind, repeats in self._repeats.items():
-            _tell_held(kind, repeats)
-        self._repeats.clear()
-
-    def _tell(self, head: str, who: Who, at_once: int) -> None:
-        kind = head, who.host, who.certificate
-        if kind not in self._repeats and len(self._repeats) >= MOST_KINDS:
-            kind = _OTHERS
-        if kind not in self._repeats:
-            self._repeats[kind] = _Repeats()
-            self._later(TELL_S, lambda: self._end(kind))
-        repeats = self._repeats[kind]
-        if repeats.told < at_once:
-            repeats.told += 1
-            logger.info("%s %s", head, who)
-        else:
-            repeats.held += 1
-            repeats.last = who
-
-    def _end(self, kind: _Kind) -> None:
-        """The time of a kind is over. It is watched on, and counted from the first one on, as long as it goes on."""
-        repeats = self._repeats.get(kind)
-        if repeats is None:
-            return
-        if repeats.held:
-            _tell_held(kind, repeats)
-            self._later(TELL_S, lambda: self._end(kind))
-        else:
-            del self._repeats[kind]
-
-
-def _tell_held(kind: _Kind, repeats: _Repeats) -> None:
-    if repeats.held:
-        logger.info("%s %s times=%d within_s=%g", kind[0], repeats.last, repeats.held, TELL_S)
-        repeats.held = 0
+        self._lines.close()

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from bk_spark.bookie.bookie import Bookie
-from bk_spark.bookie.server.audit import Audit, Caller, Who
+from bk_spark.bookie.server.audit import Audit, Caller
 from bk_spark.bookie.server.fair_turns import FairTurns
 from bk_spark.bookie.server.long_poll import LongPolls
 from bk_spark.bookie.server.new_ledgers import LedgerIds, NewLedgers
@@ -24,6 +24,7 @@ from bk_spark.bookie.server.sync_thread import Fail, SyncListener, SyncThread
 from bk_spark.config import BookieConfig
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import StorageError
+from bk_spark.telemetry.audit_lines import Who
 from bk_spark.wire.messages import (
     BookieDescription,
     FenceRequest,

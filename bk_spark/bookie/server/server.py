@@ -30,7 +30,7 @@ import grpc.aio
 from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.server.apache.listener import ApacheListener, Bounds, Security
 from bk_spark.bookie.server.apache.users import ApacheUsers
-from bk_spark.bookie.server.audit import Audit, Caller, GrpcCaller, Who
+from bk_spark.bookie.server.audit import Audit, Caller, GrpcCaller
 from bk_spark.bookie.server.new_ledgers import LedgerIds
 from bk_spark.bookie.server.open_calls import OpenCalls
 from bk_spark.bookie.server.options import most_connections, server_options
@@ -44,6 +44,7 @@ from bk_spark.host_port import HostPort, why_not_bound
 from bk_spark.metadata.registration import ApachePort
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieServicer, add_BookieServicer_to_server
+from bk_spark.telemetry.audit_lines import Who
 from bk_spark.tls.files import LOOK_S, TlsContent, TlsFiles, TlsSource
 from bk_spark.tls.grpc_credentials import server_credentials
 from bk_spark.tls.server_contexts import ServerContexts

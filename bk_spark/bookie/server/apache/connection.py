@@ -16,9 +16,9 @@ from typing import Any, Protocol
 
 from bk_spark.bookie.server.apache.steps import Steps
 from bk_spark.bookie.server.apache.turns import Turns
-from bk_spark.bookie.server.audit import Who
 from bk_spark.errors import BookKeeperError
 from bk_spark.host_port import HostPort
+from bk_spark.telemetry.audit_lines import Who
 from bk_spark.wire.apache.version_2_server import frame_end
 from bk_spark.wire.messages import MAX_MESSAGE_BYTES
 
