@@ -9,9 +9,9 @@
     event=refused reason="its password is wrong" peer=10.0.0.67:50101 certificate=none user="bookkeeper-etl"
 
 Clients must not fill a log: refusals that repeat are counted, as ``telemetry/audit_lines.py`` says, and so are requests of
-operators, of which some are told at once. A fence is told once for each ledger, machine, certificate and user, while it is among
-the last MOST_FENCED: a recovery fences with many of its reads. Refusals are not told apart by users, for who is refused may call
-itself anything.
+operators, of which some are told at once. A fence is told once for each ledger, machine, certificate and user, while it is
+among the last MOST_FENCED: a recovery fences with many of its reads. Refusals are not told apart by users, for who is refused
+may call itself anything.
 
 A handshake that gRPC refuses, and a connection that it does not take, are seen by nobody here: gRPC says so on standard error.
 

@@ -70,6 +70,12 @@ PROMISED = {
     "autorecovery status": "test_the_status_tells_who_does_what_and_which_bookies_are_gone",
     "underreplicated list": "test_marked_ledgers_are_listed_with_what_is_missing_since_when_and_who_works_on_them",
     "doctor": "test_doctor_finds_nothing_wrong_here",
+    "token create": "test_a_token_made_with_json_is_what_a_gateway_takes_until_it_is_revoked",
+    "token list": "test_a_token_made_with_json_is_what_a_gateway_takes_until_it_is_revoked",
+    "token revoke": "test_a_token_made_with_json_is_what_a_gateway_takes_until_it_is_revoked",
+    "grant add": "test_grants_are_added_listed_and_removed_and_each_says_what_it_changed",
+    "grant list": "test_grants_are_added_listed_and_removed_and_each_says_what_it_changed",
+    "grant remove": "test_grants_are_added_listed_and_removed_and_each_says_what_it_changed",
     "dashboard": "test_it_prints_its_address_serves_until_ctrl_c_and_ends_cleanly",
     "bench": "test_what_is_written_is_read_back_measured_and_deleted",
 }
@@ -175,6 +181,7 @@ def test_what_cannot_be_the_id_of_a_bookie_is_wrong_usage(
 OF_FILES = {"bookie rebuild-index", "bookie sanity", "doctor", "local", "local accept-copy", "local copy"}
 """Commands that need no cluster, beside those of ``inspect``."""
 FITTING = {"bookie_id": "host:3181-0a1b2c3d", "ledger_id": "7", "name": "orders", "before": "7", "files": "x.csv"}
+FITTING |= {"token_name": "etl", "identity": "token:etl", "logs": "orders", "right": "read"}
 """A value for what must be given; any text fits the rest."""
 WRONG = [
     ("bookie limbo", "host:3181-0a1b2c3d --end 1"),
@@ -200,6 +207,16 @@ WRONG = [
     ("tier run", "orders --all"),
     ("log set", "orders --tier-catalog uri"),
     ("log truncate", "orders --before 99999999999999999999"),
+    ("token create", "etl"),
+    ("token create", "etl --ends-in-days 0"),
+    ("token create", "a/b --never-ends"),
+    ("token revoke", ".."),
+    ("grant add", "etl --logs orders --right read"),
+    ("grant add", "token:etl --logs a*b --right read"),
+    ("grant add", "token:etl --logs a/b --right read"),
+    ("grant add", "token:etl --logs orders --right write"),
+    ("grant remove", "token:etl"),
+    ("grant remove", "token:etl --logs orders --all"),
     ("auditor run", "--audit-interval-s 64m"),
     ("replicate", "host:3181-0a1b2c3d --parallel-ledgers 0"),
 ]
@@ -211,7 +228,13 @@ def _fitting(words: str) -> list[str]:
     for action in LEAVES[words]._actions:
         if action.required and not isinstance(action, argparse._SubParsersAction):
             typed += [*action.option_strings[:1], FITTING.get(action.dest, "x")]
-    more = {"log vacuum": ["--all"], "tier run": ["--all"], "log set": ["--retention-s", "60"]}
+    more = {
+        "token create": ["--never-ends"],
+        "grant remove": ["--all"],
+        "log vacuum": ["--all"],
+        "tier run": ["--all"],
+        "log set": ["--retention-s", "60"],
+    }
     return [*typed, *more.get(words, [])]
 
 
