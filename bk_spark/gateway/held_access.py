@@ -110,10 +110,10 @@ class HeldAccess:
 
     def _looked(self, before: Held | None) -> Held:
         began_s = self._clock()
-        known = None if before is None else before.content
-        content = self._stored.read(known)
-        is_same = before is not None and content is known
-        return Held(content, before.rights if is_same and before else Rights(content.grants.values()), began_s)
+        content = self._stored.read()
+        if before is not None and content is before.content:
+            return Held(content, before.rights, began_s)
+        return Held(content, Rights(content.grants.values()), began_s)
 
     def _changes(self) -> Sequence[AccessChange]:
         number = self._held.content.head.number

@@ -70,23 +70,25 @@ class _Read:
 
 
 class StoredAccess:
-    """Tokens and grants of one cluster. Nothing is cached here: ``held_access.py`` does."""
+    """Tokens and grants of one cluster. What it gives back is what holds: for how long, ``held_access.py`` decides."""
 
     def __init__(self, store: MetadataStore, znodes: Znodes) -> None:
         self._store = store
         self._znodes = znodes
+        self._last = AccessContent()
+        """What was read last. Tokens and grants never change, so those that it has are not read again."""
 
     @property
     def uri(self) -> str:
         return self._store.uri
 
-    def read(self, known: AccessContent | None = None) -> AccessContent:
+    def read(self) -> AccessContent:
         """All of one moment, with every change that was done before the call.
 
-        What ``known`` has of it is not read again: while nothing has changed this is one small read behind a sync. Raises
+        While nothing has changed it is the same object as before, at one small read behind a sync. Raises
         MetadataUnavailableError, MetadataConflictError, CorruptionError, FormatVersionError.
         """
-        return self._read(known).content
+        return self._read().content
 
     def watch(self, on_change: Callable[[], None]) -> Callable[[], None]:
         """Call ``on_change`` (from any thread, briefly) after each change, until the returned function is called."""
@@ -107,7 +109,7 @@ class StoredAccess:
         """
         sent: AccessHead | None = None
         for _ in range(_TRIES):
-            read = self._read(None)
+            read = self._read()
             if sent is not None and (made := self._made(sent)) is not None:
                 return made
             wanted = decide(read.content)
@@ -125,26 +127,24 @@ class StoredAccess:
             return stamped
         raise MetadataConflictError("tokens and grants", f"{_TRIES} changes came between: try again")
 
-    def _read(self, known: AccessContent | None) -> _Read:
-        known = known or AccessContent()
+    def _read(self) -> _Read:
         self._store.sync(self._znodes.access_head)
         for _ in range(_TRIES):
             found = find(self._store, self._znodes.access_head)
             if found is None:
-                return self._nothing(known)
+                return self._nothing()
             head = decode_head(found.value)
-            if head == known.head:
-                return _Read(known, found.version)
-            content = self._content(head, known)
+            content = self._last if head == self._last.head else self._content(head, self._last)
             if content is not None:
+                self._last = content
                 return _Read(content, found.version)
         raise MetadataConflictError("tokens and grants", f"{_TRIES} changes came while they were read: try again")
 
-    def _nothing(self, known: AccessContent) -> _Read:
-        if known.head.number:
+    def _nothing(self) -> _Read:
+        if self._last.head.number:
             problem = "it has lost its tokens and grants, nothing is concluded from that: restore the metadata store"
             raise MetadataConflictError(f"the metadata store {self._store.uri}", problem)
-        return _Read(AccessContent(), None)
+        return _Read(self._last, None)
 
     def _content(self, head: AccessHead, known: AccessContent) -> AccessContent | None:
         """None if a change came meanwhile."""

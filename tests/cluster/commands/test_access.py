@@ -10,7 +10,7 @@ import pytest
 
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.cli import main
-from bk_spark.gateway.access import GrantedAccess, open_access
+from bk_spark.gateway.granted_access import GrantedAccess, granted_access
 from bk_spark.gateway.rights import Right
 from bk_spark.gateway.stored_access import StoredAccess
 from tests.cluster.small_commits import entry_ledgers
@@ -21,7 +21,7 @@ PEER = "ipv4:10.0.0.9:41234"
 @pytest.fixture
 def access(client: BookKeeper) -> Iterator[GrantedAccess]:
     """What a gateway that starts now knows."""
-    opened = open_access(client.metadata_store, client.znodes)
+    opened = granted_access(client.metadata_store, client.znodes)
     yield opened
     opened.close()
 
@@ -63,7 +63,7 @@ def test_a_token_made_with_json_is_what_a_gateway_takes_until_it_is_revoked(run,
     [made] = run("token", "create", token, "--never-ends")
     assert (made["name"], made["ends_ms"]) == (token, None)
     run("grant", "add", f"token:{token}", "--logs", "orders*", "--right", "read,append")
-    first = open_access(client.metadata_store, client.znodes)
+    first = granted_access(client.metadata_store, client.znodes)
     identity = first.identify(made["token"], None, PEER)
     assert (str(identity), identity.token_id) == (f"token:{token}", made["id"])
     assert (first.may_see(identity, "orders-1"), first.may_see(identity, "customers")) == (True, False)

@@ -11,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from bk_spark.errors import AccessRefusedError, ConfigError, MetadataUnavailableError, UnauthenticatedError
-from bk_spark.gateway.access import GrantedAccess, open_access
 from bk_spark.gateway.gateway_audit import GatewayAudit
+from bk_spark.gateway.granted_access import GrantedAccess, granted_access
 from bk_spark.gateway.held_access import HeldAccess
 from bk_spark.gateway.rights import Right
 from bk_spark.gateway.stored_access import StoredAccess
@@ -116,7 +116,7 @@ def test_a_gateway_sees_tokens_grants_and_revocations_without_being_asked(
 ) -> None:
     caplog.set_level("INFO", "bk_spark.audit")
     operator = Operator(new_session(), znodes)
-    access = open_access(new_session(), znodes)
+    access = granted_access(new_session(), znodes)
     try:
         made = operator.create("etl")
         eventually(lambda: not is_refused(access, lambda it: it.identify(made.text, None, PEER)))

@@ -29,6 +29,8 @@ class FlakyStore:
     script: list[Event] = field(default_factory=list)
     in_flight: list[Sequence[StoreChange]] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
+    asked: list[str] = field(default_factory=list)
+    """What was read by ``get_many``."""
     is_away: bool = False
 
     def __getattr__(self, name: str) -> Any:
@@ -38,6 +40,7 @@ class FlakyStore:
 
         def call(*arguments: Any, **options: Any) -> Any:
             self.calls.append(name)
+            self.asked += arguments[0] if name == "get_many" else ()
             if self.is_away:
                 raise LOST
             return target(*arguments, **options)

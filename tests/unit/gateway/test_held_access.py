@@ -91,8 +91,8 @@ def test_a_look_holds_from_its_begin_and_not_from_its_end(world: World, monkeypa
     """What was changed while it was under way may not be in it."""
     read = world.reader.access.read
 
-    def slowly(*known: object) -> object:
-        content = read(*known)
+    def slowly() -> object:
+        content = read()
         world.now_s += 8.0
         return content
 

@@ -82,16 +82,18 @@ def test_the_records_of_the_last_changes_stay_and_no_more(operator: Operator, mo
     assert [number for number, _ in operator.access.changes(0, 6)] == [4, 5, 6]
 
 
-def test_what_is_known_is_not_read_again(operator: Operator) -> None:
+def test_what_was_read_before_is_not_read_again(operator: Operator, znodes: Znodes) -> None:
     operator.grant("token:etl", "orders", Right.READ)
     known = operator.access.read()
     operator.store.calls.clear()
-    assert operator.access.read(known) is known
+    assert operator.access.read() is known
     assert operator.store.calls == ["sync", "get_many"]
     operator.create("etl")
-    operator.store.calls.clear()
-    assert operator.access.read(known).grants == known.grants
-    assert len(operator.access.read(known).tokens) == 1
+    operator.store.asked.clear()
+    content = operator.access.read()
+    assert (len(content.tokens), content.grants) == (1, known.grants)
+    assert not [path for path in operator.store.asked if znodes.access_grants in path]
+    assert [path for path in operator.store.asked if znodes.access_tokens in path]
 
 
 def test_two_operators_at_once_make_one_token_of_a_name(hire: Hire) -> None:
@@ -209,26 +211,25 @@ def test_a_change_while_all_is_read_has_it_read_again(hire: Hire, monkeypatch: p
 
 def test_a_store_that_has_lost_what_was_there_is_a_conflict_and_no_refusal(operator: Operator, znodes: Znodes) -> None:
     operator.create("etl")
-    known = operator.access.read()
+    operator.access.read()
     operator.store.delete(znodes.access_head, ANY_VERSION)
     with pytest.raises(MetadataConflictError, match="has lost its tokens and grants"):
-        operator.access.read(known)
+        operator.access.read()
 
 
-def test_a_store_that_was_restored_from_a_copy_is_read_anew_though_its_number_is_the_same(
-    operator: Operator, znodes: Znodes
-) -> None:
+def test_a_store_that_was_restored_from_a_copy_is_read_anew_though_its_number_is_the_same(hire: Hire, znodes: Znodes) -> None:
+    operator, gateway = hire(), hire()
     operator.create("a")
     copied = operator.store.get(znodes.access_head).value
-    operator.revoke("a")
-    known = operator.access.read()
-    head = operator.store.get(znodes.access_head)
-    operator.store.set(znodes.access_head, copied, head.version)
-    operator.store.delete(f"{znodes.access_changes}/2", 0)
     operator.create("b")
-    content = operator.access.read(known)
-    assert content.head.number == known.head.number
-    assert {token.name for token in content.tokens.values()} == {"b"}
+    assert gateway.tokens() == {"a", "b"}
+    operator.revoke("b")
+    for number in (2, 3):
+        operator.store.delete(f"{znodes.access_changes}/{number}", 0)
+    operator.store.set(znodes.access_head, copied, operator.store.get(znodes.access_head).version)
+    operator.create("c")
+    assert gateway.access.read().head.number == 2
+    assert gateway.tokens() == {"a", "c"}
 
 
 @pytest.mark.parametrize(("value", "error"), [(b"{}", CorruptionError), (b'{"format":2}', FormatVersionError)])

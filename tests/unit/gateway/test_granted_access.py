@@ -12,11 +12,12 @@ from queue import Queue
 import pytest
 
 from bk_spark.errors import AccessRefusedError, ConfigError, MetadataUnavailableError, UnauthenticatedError
-from bk_spark.gateway.access import GrantedAccess, OpenAccess
+from bk_spark.gateway.access import Access
 from bk_spark.gateway.gateway_audit import GatewayAudit
+from bk_spark.gateway.granted_access import GrantedAccess
 from bk_spark.gateway.guesses import MANY
 from bk_spark.gateway.held_access import HeldAccess
-from bk_spark.gateway.rights import ANONYMOUS, CallerIdentity, Right, parse_identity
+from bk_spark.gateway.rights import ANONYMOUS, Right, parse_identity
 from bk_spark.gateway.tokens import BearerToken
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.telemetry.logging_setup import AUDIT_LOGGER
@@ -39,7 +40,8 @@ class World:
         self.looks: Queue[object] = Queue()
         self.held = HeldAccess(self.reader.access, self.looks.put, confirm_s=3600.0, clock=lambda: self.now_s)
         self.looks.get(timeout=DEADLINE_S)
-        self.access = GrantedAccess(self.held, GatewayAudit(lambda: self.now_s), lambda: self.now_s)
+        self.granted = GrantedAccess(self.held, GatewayAudit(lambda: self.now_s), lambda: self.now_s)
+        self.access: Access = self.granted
 
     def seen(self) -> None:
         """Wait until the gateway has seen the last change."""
@@ -62,7 +64,7 @@ class World:
 def world(caplog: pytest.LogCaptureFixture) -> Iterator[World]:
     built = World(caplog)
     yield built
-    built.access.close()
+    built.granted.close()
 
 
 def test_a_call_with_a_token_is_the_token_s(world: World) -> None:
@@ -175,7 +177,9 @@ def test_a_right_that_is_removed_ends_what_it_allowed(world: World) -> None:
 def test_while_the_store_is_away_too_long_nothing_is_allowed_and_nothing_is_refused_as_forbidden(world: World) -> None:
     made = world.token()
     identity = world.access.identify(made.text, None, PEER)
+    assert world.granted.why_not_ready() == ""
     world.now_s += 11.0
+    assert "tokens and grants were confirmed last 11 s ago" in world.granted.why_not_ready()
     for call in (
         lambda: world.access.identify(made.text, None, PEER),
         lambda: world.access.identify("bks_wrong", None, PEER),
@@ -233,12 +237,3 @@ def test_drawn_operations_are_allowed_exactly_where_granted(world: World, seed: 
         is_granted = any(one.right is right and covers(one.logs, log) for one in of_it)
         with nullcontext() if is_granted else pytest.raises(AccessRefusedError):
             world.access.check(identity, right, log)
-
-
-def test_an_open_gateway_knows_nobody_and_allows_everything() -> None:
-    access = OpenAccess()
-    identity = access.identify("anything", None, PEER)
-    assert identity == CallerIdentity("anonymous")
-    access.check(identity, Right.MANAGE, "orders")
-    assert access.may_see(identity, "orders")
-    access.close()
