@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from bk_spark.errors import ConfigError, State
-from bk_spark.gateway.access_records import AccessChange, AccessHead
+from bk_spark.gateway.access_records import AccessChange, AccessHead, grant_key
 from bk_spark.gateway.rights import CallerIdentity, Grant, Right
 from bk_spark.gateway.tokens import StoredToken
 
@@ -36,6 +36,16 @@ class AccessContent:
     def grants_of(self, identity: CallerIdentity) -> list[Grant]:
         """Sorted."""
         return sorted((one for one in self.grants.values() if one.identity == identity), key=lambda one: one.order)
+
+
+def applied(content: AccessContent, number: int, change: AccessChange) -> AccessContent:
+    """What there is after the change of this number."""
+    gone = {token.token_id for token in change.revoked} | {grant_key(grant) for grant in change.removed}
+    tokens = {key: token for key, token in content.tokens.items() if key not in gone}
+    grants = {key: grant for key, grant in content.grants.items() if key not in gone}
+    tokens |= {token.token_id: token for token in change.created}
+    grants |= {grant_key(grant): grant for grant in change.granted}
+    return AccessContent(AccessHead(number, change.change), tokens, grants)
 
 
 def creation(content: AccessContent, token: StoredToken) -> AccessChange:

@@ -16,7 +16,7 @@ After a lost answer the record under the change's number says whose change that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -34,7 +34,7 @@ from bk_spark.gateway.access_records import (
     encode_token,
     grant_key,
 )
-from bk_spark.gateway.access_rules import AccessContent
+from bk_spark.gateway.access_rules import AccessContent, applied
 from bk_spark.metadata.store import (
     Create,
     Delete,
@@ -51,6 +51,9 @@ from bk_spark.metadata.znodes import Znodes
 
 KEPT_CHANGES = 1_000
 """Records of changes that stay, for people, and for gateways that were away from ZooKeeper meanwhile."""
+
+MOST_FOLLOWED = 100
+"""Changes that are followed one by one; after more of them everything is read again, in some seconds at most."""
 
 _TRIES = 100
 """Each further try means that another change succeeded meanwhile."""
@@ -76,7 +79,7 @@ class StoredAccess:
         self._store = store
         self._znodes = znodes
         self._last = AccessContent()
-        """What was read last. Tokens and grants never change, so those that it has are not read again."""
+        """What was read last. The next read follows the changes since then, where it can."""
 
     @property
     def uri(self) -> str:
@@ -85,8 +88,8 @@ class StoredAccess:
     def read(self) -> AccessContent:
         """All of one moment, with every change that was done before the call.
 
-        While nothing has changed it is the same object as before, at one small read behind a sync. Raises
-        MetadataUnavailableError, MetadataConflictError, CorruptionError, FormatVersionError.
+        While nothing has changed it is the same object as before, at one small read behind a sync; after a few changes it costs
+        one more round trip. Raises MetadataUnavailableError, MetadataConflictError, CorruptionError, FormatVersionError.
         """
         return self._read().content
 
@@ -134,7 +137,7 @@ class StoredAccess:
             if found is None:
                 return self._nothing()
             head = decode_head(found.value)
-            content = self._last if head == self._last.head else self._content(head, self._last)
+            content = self._last if head == self._last.head else self._followed(head) or self._all(head)
             if content is not None:
                 self._last = content
                 return _Read(content, found.version)
@@ -146,10 +149,23 @@ class StoredAccess:
             raise MetadataConflictError(f"the metadata store {self._store.uri}", problem)
         return _Read(self._last, None)
 
-    def _content(self, head: AccessHead, known: AccessContent) -> AccessContent | None:
+    def _followed(self, head: AccessHead) -> AccessContent | None:
+        """What was read last, with the changes since; None if their records do not lead from there to this head."""
+        content = self._last
+        first = content.head.number
+        if not 1 <= first < head.number <= first + MOST_FOLLOWED:
+            return None
+        records = self.changes(first - 1, head.number)
+        if len(records) != head.number - first + 1 or records[0][1].change != content.head.change:
+            return None
+        for number, change in records[1:]:
+            content = applied(content, number, change)
+        return content if content.head == head else None
+
+    def _all(self, head: AccessHead) -> AccessContent | None:
         """None if a change came meanwhile."""
-        tokens = self._values(self._znodes.access_tokens, known.tokens, decode_token)
-        grants = self._values(self._znodes.access_grants, known.grants, decode_grant)
+        tokens = self._values(self._znodes.access_tokens, decode_token)
+        grants = self._values(self._znodes.access_grants, decode_grant)
         after = find(self._store, self._znodes.access_head)
         if after is None or decode_head(after.value) != head:
             return None
@@ -158,20 +174,16 @@ class StoredAccess:
             raise CorruptionError("tokens and grants", f"{missing[0]} are missing of which the head knows")
         return AccessContent(head, tokens, grants)
 
-    def _values(
-        self, directory: str, known: Mapping[str, _Kept], decode: Callable[[str, bytes], _Kept]
-    ) -> dict[str, _Kept] | None:
+    def _values(self, directory: str, decode: Callable[[str, bytes], _Kept]) -> dict[str, _Kept] | None:
         """What stands in a directory by its names. None if some of it went while it was read."""
         try:
             names = self._store.children(directory)
         except NoNodeError:
             return None
-        unknown = [name for name in names if name not in known]
-        found = self._store.get_many([f"{directory}/{name}" for name in unknown])
+        found = self._store.get_many([f"{directory}/{name}" for name in names])
         if None in found:
             return None
-        read = {name: decode(name, one.value) for name, one in zip(unknown, found, strict=True) if one is not None}
-        return {name: read[name] if name in read else known[name] for name in names}
+        return {name: decode(name, one.value) for name, one in zip(names, found, strict=True) if one is not None}
 
     def _next_number(self, read: _Read) -> int:
         if read.head_version is not None:

@@ -8,8 +8,8 @@ import pytest
 
 from bk_spark.errors import ConfigError
 from bk_spark.gateway import access_rules
-from bk_spark.gateway.access_records import AccessHead, grant_key
-from bk_spark.gateway.access_rules import MOST_AT_ONCE, AccessContent, creation, granting, removal, revocation
+from bk_spark.gateway.access_records import AccessChange, AccessHead, grant_key
+from bk_spark.gateway.access_rules import MOST_AT_ONCE, AccessContent, applied, creation, granting, removal, revocation
 from bk_spark.gateway.rights import Grant, Right, parse_identity
 from bk_spark.gateway.tokens import StoredToken, new_token
 
@@ -91,3 +91,11 @@ def test_to_remove_what_was_not_granted_is_an_error_that_says_what_was() -> None
 def test_one_change_removes_no_more_than_has_room_in_a_transaction() -> None:
     given = content(grants=grants(*(f"log-{number:03}" for number in range(MOST_AT_ONCE + 1))))
     assert [grant.logs for grant in removal(given, ETL, None).removed] == [f"log-{number:03}" for number in range(MOST_AT_ONCE)]
+
+
+def test_a_change_applied_takes_away_and_adds_what_it_says_and_keeps_the_rest() -> None:
+    before = content([token(1), token(2, "b")], grants("orders", "shop"))
+    change = AccessChange((token(3),), (token(1),), tuple(grants("new")), tuple(grants("shop")), "c2")
+    expected = content([token(2, "b"), token(3)], grants("orders", "new"))
+    assert applied(before, 2, change) == AccessContent(AccessHead(2, "c2"), expected.tokens, expected.grants)
+    assert before == content([token(1), token(2, "b")], grants("orders", "shop"))

@@ -124,11 +124,12 @@ def test_changes_whose_records_could_not_be_read_are_told_by_the_next_look(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     changes = world.reader.access.changes
-    failures = [MetadataUnavailableError("memory://", "connection lost")]
+    calls = []
 
     def once_away(after: int, until: int) -> list[tuple[int, AccessChange]]:
-        if failures:
-            raise failures.pop()
+        calls.append(after)
+        if len(calls) == 2:  # the first one follows the change
+            raise MetadataUnavailableError("memory://", "connection lost")
         return changes(after, until)
 
     monkeypatch.setattr(world.reader.access, "changes", once_away)

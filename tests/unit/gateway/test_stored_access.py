@@ -74,12 +74,15 @@ def test_each_change_is_recorded_with_who_made_it_and_without_a_secret(operator:
     assert made.secret.hex().encode() not in values
 
 
-def test_the_records_of_the_last_changes_stay_and_no_more(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_records_of_the_last_changes_stay_and_no_more(
+    operator: Operator, znodes: Znodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert KEPT_CHANGES == 1_000
     monkeypatch.setattr(stored_access, "KEPT_CHANGES", 3)
     for number in range(6):
         operator.grant("token:etl", f"log-{number}", Right.READ)
     assert [number for number, _ in operator.access.changes(0, 6)] == [4, 5, 6]
+    assert operator.store.children(znodes.access_changes) == ["4", "5", "6"]
 
 
 def test_what_was_read_before_is_not_read_again(operator: Operator, znodes: Znodes) -> None:
@@ -90,10 +93,27 @@ def test_what_was_read_before_is_not_read_again(operator: Operator, znodes: Znod
     assert operator.store.calls == ["sync", "get_many"]
     operator.create("etl")
     operator.store.asked.clear()
+    operator.store.calls.clear()
     content = operator.access.read()
-    assert (len(content.tokens), content.grants) == (1, known.grants)
-    assert not [path for path in operator.store.asked if znodes.access_grants in path]
-    assert [path for path in operator.store.asked if znodes.access_tokens in path]
+    assert (content.head.number, len(content.tokens), content.grants) == (2, 1, known.grants)
+    assert operator.store.asked == [znodes.access_head, f"{znodes.access_changes}/1", f"{znodes.access_changes}/2"]
+    assert "children" not in operator.store.calls
+
+
+@pytest.mark.parametrize("kept", [1, 3, 1_000])
+@pytest.mark.parametrize("followed", [0, 2, 100])
+def test_a_reader_that_follows_changes_has_what_one_that_reads_all_has(
+    hire: Hire, monkeypatch: pytest.MonkeyPatch, kept: int, followed: int
+) -> None:
+    monkeypatch.setattr(stored_access, "KEPT_CHANGES", kept)
+    monkeypatch.setattr(stored_access, "MOST_FOLLOWED", followed)
+    operator, reader, draw = hire(), hire(), random.Random(kept + followed)
+    for number in range(30):
+        act = draw.choice([operator.create, operator.revoke, operator.grant, operator.remove])
+        with suppress(ConfigError):
+            act(*[draw.choice("ab")] if act in (operator.create, operator.revoke) else ["token:a", draw.choice("xy")])
+        if draw.random() < 0.4 or number == 29:
+            assert reader.access.read() == hire().access.read()
 
 
 def test_two_operators_at_once_make_one_token_of_a_name(hire: Hire) -> None:
@@ -217,7 +237,10 @@ def test_a_store_that_has_lost_what_was_there_is_a_conflict_and_no_refusal(opera
         operator.access.read()
 
 
-def test_a_store_that_was_restored_from_a_copy_is_read_anew_though_its_number_is_the_same(hire: Hire, znodes: Znodes) -> None:
+@pytest.mark.parametrize("number_after", [2, 3])
+def test_a_store_that_was_restored_from_a_copy_is_read_anew_though_its_numbers_come_again(
+    hire: Hire, znodes: Znodes, number_after: int
+) -> None:
     operator, gateway = hire(), hire()
     operator.create("a")
     copied = operator.store.get(znodes.access_head).value
@@ -228,8 +251,27 @@ def test_a_store_that_was_restored_from_a_copy_is_read_anew_though_its_number_is
         operator.store.delete(f"{znodes.access_changes}/{number}", 0)
     operator.store.set(znodes.access_head, copied, operator.store.get(znodes.access_head).version)
     operator.create("c")
-    assert gateway.access.read().head.number == 2
-    assert gateway.tokens() == {"a", "c"}
+    if number_after == 3:
+        operator.create("d")
+    assert gateway.access.read().head.number == number_after
+    assert gateway.tokens() == operator.tokens() == {"a", "c", "d"} - ({"d"} if number_after == 2 else set())
+
+
+def test_records_of_changes_that_do_not_lead_from_what_is_known_to_the_head_are_not_followed(
+    hire: Hire, znodes: Znodes
+) -> None:
+    operator, gateway = hire(), hire()
+    for number in range(2):
+        operator.create("a" * (number + 1))
+    gateway.access.read()
+    for number in range(3):
+        operator.create("b" * (number + 1))
+    operator.store.delete(f"{znodes.access_changes}/4", 0)
+    assert gateway.access.read() == hire().access.read()
+    operator.create("c")
+    other = operator.store.get(f"{znodes.access_changes}/5")
+    operator.store.set(f"{znodes.access_changes}/6", other.value, 0)
+    assert gateway.access.read() == hire().access.read()
 
 
 @pytest.mark.parametrize(("value", "error"), [(b"{}", CorruptionError), (b'{"format":2}', FormatVersionError)])
@@ -287,3 +329,4 @@ def test_drawn_changes_of_two_operators_end_as_a_list_of_them_says(hire: Hire, s
         reader = draw.choice(operators)
         reader.store.script = []
         assert (reader.tokens(), reader.grants()) == (tokens, grants)
+    assert hire().access.read() == operators[0].access.read() == operators[1].access.read()
