@@ -547,7 +547,9 @@ class AccessRefusedError(BookKeeperError):
     identity: str
     right: str
     log: str
-    sentence = "{identity} has no right to {right} log '{log}': 'bk-spark grant add' gives it, 'bk-spark grant list' shows all"
+    sentence = (
+        "{identity} has no right to {right} log '{log}': an operator may grant it, 'bk-spark grant list' shows who has it"
+    )
 
 
 @dataclass(eq=False)

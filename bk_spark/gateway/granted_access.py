@@ -24,7 +24,7 @@ from bk_spark.telemetry.audit_lines import Who
 NO_CREDENTIAL = "it shows neither a token nor a certificate: send the header 'authorization: Bearer bks_…', or use TLS with one"
 BAD_CERTIFICATE = "its certificate's name has characters that cannot be printed, or too many: no grant can name it"
 UNKNOWN_TOKEN = "its token is not known here: it was revoked, or is not copied as it was printed"
-ENDED_TOKEN = "its token has ended: an operator makes another one with 'bk-spark token create'"
+ENDED_TOKEN = "its token has ended: an operator makes another one with 'bk-spark token create NAME --ends-in-days 90'"
 GONE_TOKEN = "its token was revoked, or has ended, since the call began"
 GUESSING = f"its address has sent more than {MANY} wrong tokens within a minute, and so has this call"
 

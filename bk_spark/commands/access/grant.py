@@ -29,7 +29,7 @@ def add(commands: Commands) -> None:
     list_ = command(group, "list", "all grants, or those of one identity, or for one log", _list)
     list_.add_argument("identity", type=identity, metavar="IDENTITY", nargs="?", help=f"only its grants: {_IDENTITY}")
     list_.add_argument("--log", type=log_name, metavar="NAME", help="only grants whose patterns cover the log of this name")
-    text = "take rights away: gateways refuse what they allowed, and end its streams, as after 'bk-spark token revoke'"
+    text = "take rights away: gateways refuse what they allowed, and end its streams, as when a token is revoked"
     remove = command(group, "remove", text, _remove)
     remove.add_argument("identity", type=identity, metavar="IDENTITY", help=_IDENTITY)
     text = f"the pattern as it was granted, letter by letter: {_PATTERN}"
@@ -56,7 +56,7 @@ def _add(args: argparse.Namespace) -> None:
     if not covered:
         say(f"no log is there now that '{args.logs}' covers")
     if not _is_there(done.content, args.identity):
-        say(f"there is no {args.identity} now: 'bk-spark token create {args.identity.name}' makes it, and it has these rights")
+        say(f"there is no {args.identity} now: 'bk-spark token create {args.identity.name} --ends-in-days 90' makes it")
 
 
 def _is_there(content: AccessContent, identity: CallerIdentity) -> bool:

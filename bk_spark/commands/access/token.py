@@ -80,7 +80,7 @@ def _create(args: argparse.Namespace) -> None:
 def _say_of_grants(content: AccessContent, stored: StoredToken) -> None:
     found = content.grants_of(stored.identity)
     if not found:
-        say(f"it may do nothing yet: 'bk-spark grant add {stored.identity} --logs PATTERN --right read' gives it a right")
+        say(f"it may do nothing yet: 'bk-spark grant add token:{stored.name} --logs PATTERN --right read' gives it a right")
         return
     logs = ", ".join(dict.fromkeys(grant.logs for grant in found))
     say(f"it has {len(found)} grants that {stored.identity} had before: {logs[:1000]}")
@@ -103,7 +103,7 @@ def _revoke(args: argparse.Namespace) -> None:
         if left:
             say(
                 f"{left} grants of {token.identity} stay, and are those of the next token of this name: "
-                f"'bk-spark grant remove {token.identity} --all' removes them"
+                f"'bk-spark grant remove token:{token.name} --all' removes them"
             )
 
 

@@ -101,7 +101,7 @@ def test_a_certificate_whose_name_no_grant_can_hold_is_nobody_s(world: World) ->
 
 def test_a_right_is_refused_with_identity_right_and_log_until_it_is_granted(world: World) -> None:
     identity = world.access.identify(world.token().text, None, PEER)
-    with pytest.raises(AccessRefusedError, match=r"^token:etl has no right to append log 'orders': 'bk-spark grant add'"):
+    with pytest.raises(AccessRefusedError, match=r"^token:etl has no right to append log 'orders': an operator may grant it"):
         world.access.check(identity, Right.APPEND, "orders", PEER)
     line = 'event=refused identity="token:etl" right=append log="orders" peer=10.0.0.9:41234 certificate=none'
     assert world.caplog.messages[-1] == line
