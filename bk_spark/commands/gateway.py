@@ -21,6 +21,7 @@ from bk_spark.host_port import HostPort
 from bk_spark.telemetry.logging_setup import set_up_audit_log, set_up_logging
 
 if TYPE_CHECKING:
+    from bk_spark.gateway.access import Access
     from bk_spark.tls.files import TlsSource
 
 DEFAULT_PORT = 8815
@@ -32,9 +33,9 @@ memory for each."""
 
 ABOUT = (
     "Serve the cluster's logs over Arrow Flight, to programs in any language that are no members of the cluster: list, read, "
-    "tail, append, look up. Several gateways may run side by side: none of them keeps anything. With --open whoever reaches "
-    "the address may do everything. The gateway listens on this machine alone unless --host says otherwise, and then it needs "
-    "--serve-certificate and --serve-key."
+    "tail, append, look up. Several gateways may run side by side: none of them keeps anything. Callers show a token "
+    "('bk-spark token') or a certificate, and may do what 'bk-spark grant' gave them. The gateway listens on this machine "
+    "alone unless --host says otherwise, and then it needs --serve-certificate and --serve-key."
 )
 
 _SERVED = {
@@ -81,6 +82,7 @@ def _run(args: argparse.Namespace) -> None:
     stopped = StopSignal()
 
     from bk_spark.bookkeeper import BookKeeper
+    from bk_spark.gateway.granted_access import granted_access
     from bk_spark.gateway.http import http_endpoint
     from bk_spark.gateway.open_access import OpenAccess
     from bk_spark.gateway.server import Gateway, GatewayAddress
@@ -89,17 +91,19 @@ def _run(args: argparse.Namespace) -> None:
     tls = _tls(args)
     with contextlib.ExitStack() as undo:
         client = undo.enter_context(BookKeeper(metadata_uri(args), replace(client_config(args), read_batch_bytes=READ_BYTES)))
-        gateway = undo.enter_context(Gateway(client, OpenAccess(), config, address, tls))
+        access: Access = OpenAccess()
+        if not args.open:
+            access = undo.enter_context(contextlib.closing(granted_access(client.metadata_store, client.znodes)))
+        gateway = undo.enter_context(Gateway(client, access, config, address, tls))
         undo.enter_context(http_endpoint(gateway, args.http_host, config.http_port))
         scheme = "grpc" if tls is None else "grpc+tls"
         print_record({"url": f"{scheme}://{HostPort(args.host, gateway.port)}"}, as_json=args.json)
-        say("whoever reaches this address may read, append to and delete every log (--open)")
+        if args.open:
+            say("whoever reaches this address may read, append to and delete every log (--open)")
         stopped.wait()
 
 
 def _check(args: argparse.Namespace) -> None:
-    if not args.open:
-        raise UsageError("who may call is not said: give --open, which lets whoever reaches the address do everything")
     if bool(args.serve_certificate) != bool(args.serve_key):
         raise UsageError("--serve-certificate and --serve-key are given together, or neither")
     if args.serve_client_ca and not args.serve_certificate:

@@ -189,6 +189,8 @@ class FlightService:
     def _do_put(self, call: OpenCall, requests: Requests) -> Answers:
         with closing(self._incoming(call, requests)) as messages:
             asked = parse_put(_descriptor_of(messages))
+            if isinstance(asked, AskedAppend) and asked.create:
+                self._allow(call, Right.MANAGE, asked.log)
             self._allow(call, Right.APPEND, asked.log)
             if isinstance(asked, AskedAppend):
                 yield wire.encode_one(append(self._client, call, messages, asked))

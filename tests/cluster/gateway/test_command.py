@@ -67,7 +67,6 @@ def test_what_a_killed_gateway_acknowledged_is_there_once_and_what_is_repeated_a
 @pytest.mark.parametrize(
     ("typed", "says"),
     [
-        ("", "who may call is not said: give --open"),
         ("--open --host 0.0.0.0", "is not this machine alone, and there is no TLS"),
         ("--open --serve-key k", "--serve-certificate and --serve-key are given together"),
         ("--open --serve-client-ca c", "--serve-client-ca needs --serve-certificate"),
