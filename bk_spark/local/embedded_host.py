@@ -69,7 +69,7 @@ def main() -> int:
     return 0
 
 
-def _cluster(directory: Path, *, tls: bool) -> LocalCluster | None:
+def _cluster(directory: Path, *, tls: bool = False) -> LocalCluster | None:
     """The cluster, once the directory is free; None if another host serves it.
 
     Another host may be starting or ending, which takes its time. But if it is this one's turn, no other host is there, and what

@@ -17,6 +17,7 @@ from bk_spark.rows.ranges import BYTES, has_range
 def check_whole(column: pa.Array) -> None:
     """Raise ArrowException for a malformed column of any type."""
     kind = column.type
+    column.validate()  # before a number of values is asked for: it may be negative
     if isinstance(column, pa.ExtensionArray):
         check_whole(column.storage)
     elif of.is_dictionary(kind):
@@ -27,7 +28,6 @@ def check_whole(column: pa.Array) -> None:
         _check_level(column, runs, [column.run_ends, pa.nulls(len(column.values))])
         check_whole(column.values)
     elif of.is_struct(kind):
-        column.validate()
         _check_level(column, pa.struct([]), [])
         for place in range(kind.num_fields):
             check_whole(column.field(place))
@@ -54,7 +54,6 @@ def _check_level(column: pa.Array, kind: pa.DataType, children: list[pa.Array]) 
 def _check_leaf(column: pa.Array) -> None:
     """Values with a range, and text, are bytes."""
     kind = column.type
-    column.validate()
     if has_range(kind):
         column = column.view(pa.binary(kind.bit_width // 8))
     elif kind in BYTES:

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from bk_spark.client.driver.apache.access import Access
+from bk_spark.client.driver.apache.login_access import LoginAccess
 from bk_spark.client.driver.apache.sasl import Credential
 from bk_spark.config import ClientConfig
 from bk_spark.host_port import HostPort
@@ -61,7 +61,7 @@ class Channels:
         """Raises ConfigError if the TLS files cannot be used, or what the credential for Apache's bookies needs is missing."""
         files = TlsFiles.of(config)
         self._source = TlsSource(files) if files else None
-        self.access = Access(ClientContexts(self._source) if self._source else None, Credential.of(config.bookie_auth))
+        self.access = LoginAccess(ClientContexts(self._source) if self._source else None, Credential.of(config.bookie_auth))
         """For protocols other than gRPC."""
         self._diagnoses: dict[BookieAddress, tuple[float, asyncio.Task[str | None]]] = {}
 

@@ -7,9 +7,9 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from bk_spark.client.driver.apache.access import Access
 from bk_spark.client.driver.apache.bookie import ApacheBookie
 from bk_spark.client.driver.apache.framing import Framing
+from bk_spark.client.driver.apache.login_access import LoginAccess
 from bk_spark.metadata.registration import APACHE_PROTOCOL, BookieAddress
 from bk_spark.proto import apache_wire_pb2 as pb
 
@@ -71,7 +71,7 @@ async def apache_server(answers: Answers, authenticate: Authenticate = needs_not
 
 @asynccontextmanager
 async def apache_bookie(
-    answers: Answers, authenticate: Authenticate = needs_nothing, access: Access | None = None
+    answers: Answers, authenticate: Authenticate = needs_nothing, access: LoginAccess | None = None
 ) -> AsyncIterator[ApacheBookie]:
     """What a client has of such a bookie."""
     async with apache_server(answers, authenticate) as address:
@@ -79,7 +79,7 @@ async def apache_bookie(
         async def look_up(_: str) -> BookieAddress:
             return address
 
-        bookie = ApacheBookie(address.bookie_id, look_up, access or Access(), Framing())
+        bookie = ApacheBookie(address.bookie_id, look_up, access or LoginAccess(), Framing())
         try:
             yield bookie
         finally:

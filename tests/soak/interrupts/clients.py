@@ -18,7 +18,7 @@ URI = f"zk://in.memory:2181{ZNODES.root}"
 @contextmanager
 def store_in_memory(client: MemoryClient) -> Iterator[None]:
     """Within it BookKeeper opens sessions with the metadata store of ``client``."""
-    with mock.patch.object(bookkeeper, "connect", side_effect=lambda *_, **__: Session(client.tree)):
+    with mock.patch.object(bookkeeper, "connect_with", side_effect=lambda *_, **__: Session(client.tree)):
         yield
 
 

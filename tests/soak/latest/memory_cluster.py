@@ -30,7 +30,7 @@ def memory_cluster(clock_ms: Callable[[], int] = lambda: 0) -> Iterator[Bookie]:
     for name in BOOKIES:
         register(store, ZNODES, BookieAddress(name, "in.memory", 1))
     with (
-        mock.patch.object(bookkeeper, "connect", side_effect=lambda *_, **__: Session(tree)),
+        mock.patch.object(bookkeeper, "connect_with", side_effect=lambda *_, **__: Session(tree)),
         mock.patch.object(Bookies, "bookie", return_value=bookie),
         mock.patch.object(Bookies, "are_of_apache", _not_of_apache),
         mock.patch.object(connection, "_clients", {}) as clients,

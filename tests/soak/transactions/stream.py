@@ -24,7 +24,7 @@ from bk_spark.errors import NoSuchLogError
 from tests.checkout import ROOT
 from tests.soak.transactions.rows import INTO, SOURCE
 
-PATIENCE_S = 300.0
+PATIENCE_S = 900.0
 
 
 class StreamRun:

@@ -44,7 +44,7 @@ def other(tmp_path: Path) -> Iterator[Turn]:
 
 
 def in_use(clock: Clock, until_s: float = float("inf")) -> Any:
-    def open_cluster(bookies: int, directory: Path) -> str:
+    def open_cluster(bookies: int, directory: Path, *, tls: bool) -> str:
         if clock.now_s < until_s:
             raise DataDirectoryInUseError("data_dir", str(directory), "in use")
         return "cluster"

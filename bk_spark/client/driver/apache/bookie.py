@@ -16,9 +16,9 @@ import functools
 from collections.abc import AsyncIterator, Sequence
 
 from bk_spark.client.driver.answer_check import ReadAnswer
-from bk_spark.client.driver.apache.access import Access
 from bk_spark.client.driver.apache.connections import ApacheConnections
 from bk_spark.client.driver.apache.framing import Framing
+from bk_spark.client.driver.apache.login_access import LoginAccess
 from bk_spark.client.driver.apache.reading import RangeRead, detail
 from bk_spark.client.driver.apache.version_2 import OnAdd, Version2
 from bk_spark.client.driver.connections import MOST_READS, Lookup, ReadProgress, begin_read, drained
@@ -53,7 +53,7 @@ _LETS_GO = (1 << 63) - 1
 class ApacheBookie:
     """Stands in for ``BookieConnection``. Every method runs on the event loop."""
 
-    def __init__(self, bookie_id: str, lookup: Lookup, access: Access, framing: Framing) -> None:
+    def __init__(self, bookie_id: str, lookup: Lookup, access: LoginAccess, framing: Framing) -> None:
         """``access`` and ``framing`` are shared by all bookies of a client."""
         self.bookie_id = bookie_id
         self._framing = framing

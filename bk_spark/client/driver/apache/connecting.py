@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-from bk_spark.client.driver.apache.access import Access
 from bk_spark.client.driver.apache.framed_connection import FramedConnection
+from bk_spark.client.driver.apache.login_access import LoginAccess
 from bk_spark.client.driver.apache.sasl import Credential, Exchange, WrongMessageError
 from bk_spark.client.driver.apache.version_3 import Version3
 from bk_spark.config import BOOKIE_AUTH_NAME
@@ -51,7 +51,7 @@ _WRONG = (
 _WITHOUT_TLS = "speaks no TLS: set up TLS in its configuration (tlsProviderFactoryClass), or leave out tls_ca (tlsCa, --tls-ca)"
 
 
-async def open_version_3(address: BookieAddress, access: Access) -> Version3:
+async def open_version_3(address: BookieAddress, access: LoginAccess) -> Version3:
     """Raises ConnectionError that says what is wrong, or another OSError."""
     loop = asyncio.get_running_loop()
     access.check(address.place, loop.time())
@@ -68,7 +68,7 @@ async def open_version_3(address: BookieAddress, access: Access) -> Version3:
         raise ConnectionError(problem) from refused
 
 
-async def _begun(connection: Version3, address: BookieAddress, access: Access) -> Version3:
+async def _begun(connection: Version3, address: BookieAddress, access: LoginAccess) -> Version3:
     try:
         if access.contexts is not None:
             await _start_tls(connection, address, access.contexts)
@@ -82,7 +82,7 @@ async def _begun(connection: Version3, address: BookieAddress, access: Access) -
     return connection
 
 
-async def open_framed(address: BookieAddress, access: Access, connection: Framed) -> Framed:
+async def open_framed(address: BookieAddress, access: LoginAccess, connection: Framed) -> Framed:
     """A connection that goes on with other frames than those of version 3. Raises as open_version_3 does."""
     begun = await open_version_3(address, access)
     transport = begun.transport

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
-from bk_spark.client.driver.apache.access import Access
 from bk_spark.client.driver.apache.connecting import STEP_S, open_framed, open_version_3
+from bk_spark.client.driver.apache.login_access import LoginAccess
 from bk_spark.client.driver.apache.version_2 import Version2
 from bk_spark.client.driver.apache.version_3 import Version3
 from bk_spark.client.driver.connections import Lookup
@@ -27,7 +27,7 @@ _Connection = TypeVar("_Connection", Version2, Version3)
 class ApacheConnections:
     """Runs on the event loop. Every request raises ConnectionError or another OSError, MetadataUnavailableError."""
 
-    def __init__(self, bookie_id: str, lookup: Lookup, access: Access) -> None:
+    def __init__(self, bookie_id: str, lookup: Lookup, access: LoginAccess) -> None:
         self._bookie_id = bookie_id
         self._lookup = lookup
         self._access = access
@@ -88,7 +88,7 @@ class ApacheConnections:
                 self._batch_reads = await self._kept(_open_version_2)
             return self._batch_reads
 
-    async def _kept(self, opened: Callable[[BookieAddress, Access], Awaitable[_Connection]]) -> _Connection:
+    async def _kept(self, opened: Callable[[BookieAddress, LoginAccess], Awaitable[_Connection]]) -> _Connection:
         """A new connection, unless the client was closed meanwhile."""
         connection = await opened(await self._address(), self._access)
         if self._is_closed:
@@ -105,5 +105,5 @@ class ApacheConnections:
         return address
 
 
-async def _open_version_2(address: BookieAddress, access: Access) -> Version2:
+async def _open_version_2(address: BookieAddress, access: LoginAccess) -> Version2:
     return await open_framed(address, access, Version2())

@@ -20,8 +20,8 @@ import pytest
 
 from bk_spark.bookie.server.apache import listener, users
 from bk_spark.bookie.server.audit import CLEAR, LOGINS, SLOW_LOGIN, UNKNOWN
-from bk_spark.client.driver.apache.access import Access
 from bk_spark.client.driver.apache.connecting import open_framed
+from bk_spark.client.driver.apache.login_access import Access
 from bk_spark.client.driver.apache.sasl import Credential
 from bk_spark.client.driver.framed_adds import AddConnection
 from bk_spark.local.security import Authority

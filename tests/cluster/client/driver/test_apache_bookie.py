@@ -14,9 +14,9 @@ import pytest
 
 from bk_spark.client.driver.apache import connecting
 from bk_spark.client.driver.apache import version_2 as apache_version_2
-from bk_spark.client.driver.apache.access import Access
 from bk_spark.client.driver.apache.bookie import ApacheBookie
 from bk_spark.client.driver.apache.framing import Framing
+from bk_spark.client.driver.apache.login_access import LoginAccess
 from bk_spark.client.driver.apache.version_2 import MOST_UNANSWERED, Version2
 from bk_spark.client.driver.queued_add import QueuedAdd
 from bk_spark.config import DigestType
@@ -172,7 +172,7 @@ def test_a_bookie_that_does_not_greet_is_given_up(monkeypatch: pytest.MonkeyPatc
         server = await asyncio.start_server(lambda *_: asyncio.sleep(DEADLINE_S), "127.0.0.1", 0)
         address = BookieAddress("b1", *server.sockets[0].getsockname()[:2])
         with pytest.raises(ConnectionError, match=r"the bookie at 127.0.0.1:\d+ did not answer within 0.1 s"):
-            await connecting.open_version_3(address, Access())
+            await connecting.open_version_3(address, LoginAccess())
         server.close()
 
     asyncio.run(whole())
@@ -203,7 +203,7 @@ def test_a_connection_that_ends_while_it_goes_over_to_version_2_is_not_used() ->
         address = BookieAddress("b1", *server.sockets[0].getsockname()[:2])
         for _ in range(20):
             with contextlib.suppress(ConnectionError):
-                connection = await connecting.open_framed(address, Access(), Version2())
+                connection = await connecting.open_framed(address, LoginAccess(), Version2())
                 with pytest.raises(ConnectionError):
                     await asyncio.wait_for(connection.batch_read(LEDGER, 0, 1, 1), DEADLINE_S / 20)
         server.close()
@@ -229,7 +229,7 @@ def test_a_connection_that_is_opened_while_the_client_closes_is_closed() -> None
         async def look_up(_: str) -> BookieAddress:
             return address
 
-        bookie = ApacheBookie("b1", look_up, Access(), Framing())
+        bookie = ApacheBookie("b1", look_up, LoginAccess(), Framing())
         asking = asyncio.create_task(bookie.describe(DEADLINE_S))
         await greeted.wait()
         await bookie.close()
@@ -262,7 +262,7 @@ def test_adds_do_not_wait_for_another_connection_that_is_being_opened() -> None:
         async def look_up(_: str) -> BookieAddress:
             return address
 
-        bookie = ApacheBookie("b1", look_up, Access(), Framing())
+        bookie = ApacheBookie("b1", look_up, LoginAccess(), Framing())
         assert await added(bookie) is Status.OK
         asking = asyncio.create_task(bookie.describe(DEADLINE_S))
         await asyncio.sleep(0)

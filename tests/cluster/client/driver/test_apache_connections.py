@@ -14,10 +14,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from bk_spark.client.driver.apache.access import Access
 from bk_spark.client.driver.apache.connecting import open_version_3
 from bk_spark.client.driver.apache.framed_connection import FramedConnection
 from bk_spark.client.driver.apache.framing import Framing
+from bk_spark.client.driver.apache.login_access import LoginAccess
 from bk_spark.client.driver.apache.version_2 import Version2
 from bk_spark.client.driver.apache.version_3 import Version3
 from bk_spark.client.driver.bookies import Bookies
@@ -303,7 +303,7 @@ def test_a_reset_behind_the_handshake_is_told_as_the_refusal_that_it_overtook(tm
         address = BookieAddress("b1", "127.0.0.1", server.sockets[0].getsockname()[1], protocol=APACHE_PROTOCOL)
         contexts = ClientContexts(TlsSource(replace(client_files, certificate="", key="")))
         with pytest.raises(ConnectionError, match="takes only clients with a certificate, and none is given"):
-            await open_version_3(address, Access(contexts))
+            await open_version_3(address, LoginAccess(contexts))
         server.close()
 
     asyncio.run(opened())

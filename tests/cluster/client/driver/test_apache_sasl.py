@@ -14,7 +14,7 @@ import pytest
 pytest.importorskip("puresasl")
 
 from bk_spark.client.driver.apache import access, connecting
-from bk_spark.client.driver.apache.access import Access
+from bk_spark.client.driver.apache.login_access import LoginAccess
 from bk_spark.client.driver.apache.sasl import Credential
 from bk_spark.proto import apache_wire_pb2 as pb
 from tests.cluster.client.apache_server import apache_bookie, response
@@ -58,11 +58,11 @@ async def refuses(frame: bytes) -> list[bytes]:
     return [response(frame, 502)]
 
 
-def problem_of(authenticate: Any, times: int = 1, given: Access | None = None) -> str:
+def problem_of(authenticate: Any, times: int = 1, given: LoginAccess | None = None) -> str:
     """What a client says after so many requests."""
 
     async def whole() -> str:
-        async with apache_bookie(refuses, authenticate, given or Access(credential=credential())) as bookie:
+        async with apache_bookie(refuses, authenticate, given or LoginAccess(credential=credential())) as bookie:
             problems = set()
             for _ in range(times):
                 with pytest.raises(ConnectionError) as refused:

@@ -10,7 +10,7 @@ REFUSED_S = 5.0
 """So long a bookie that refused the credential is not asked again: each request would authenticate anew, and be refused."""
 
 
-class Access:
+class LoginAccess:
     """Of one client. Lives on the event loop."""
 
     def __init__(self, contexts: ClientContexts | None = None, credential: Credential | None = None) -> None:
@@ -20,9 +20,9 @@ class Access:
         self._refused: dict[HostPort, tuple[float, str]] = {}
         """Until when, and why: of the bookies of a cluster, each at its last places."""
 
-    def without_login(self) -> Access:
+    def without_login(self) -> LoginAccess:
         """For bookies that do not ask."""
-        return Access(self.contexts) if self.credential is not None else self
+        return LoginAccess(self.contexts) if self.credential is not None else self
 
     def refused(self, place: HostPort, problem: str, now_s: float) -> None:
         """Note that the bookie there has refused the credential."""
