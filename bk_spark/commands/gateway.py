@@ -34,8 +34,8 @@ memory for each."""
 ABOUT = (
     "Serve the cluster's logs over Arrow Flight, to programs in any language that are no members of the cluster: list, read, "
     "tail, append, look up. Several gateways may run side by side: none of them keeps anything. Callers show a token or a "
-    "certificate, and may do what was granted to it ('bk-spark token list', 'bk-spark grant list'). The gateway listens on this "
-    "machine alone unless --host says otherwise, and then it needs --serve-certificate and --serve-key."
+    "certificate, and may do what was granted to it ('bk-spark token list', 'bk-spark grant list'). The gateway listens on "
+    "this machine alone unless --host says otherwise, and then it needs --serve-certificate and --serve-key."
 )
 
 _SERVED = {
