@@ -18,6 +18,7 @@ import pyarrow as pa
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.client.ledger.stretches import Stretch
 from bk_spark.config import MIB
+from bk_spark.errors import MetadataConflictError
 from bk_spark.gateway.flight.messages import UNKNOWN_TOTAL, Endpoint
 from bk_spark.gateway.flight.requests import AskedRead
 from bk_spark.log.entry_range import LogPosition
@@ -91,11 +92,13 @@ class PlannedRead:
 
 
 def planned_read(log: Log, asked: AskedRead) -> PlannedRead:
-    """Raises as ``Log.read_rows``."""
+    """Raises as ``Log.read_rows``, and MetadataConflictError for a ticket of another log of this name."""
+    if asked.uid not in (None, log.uid):
+        raise MetadataConflictError(f"log '{log.name}'", "it was deleted and made anew since the ticket was given: ask again")
     rows = asked.rows
     query = RowQuery(rows.columns, rows.where, rows.time_zone, rows.lane)
     reader = row_reader(log, query, asked.version, asked.timestamp)
-    pinned = replace(asked, version=reader.snapshot.version, timestamp=None)
+    pinned = replace(asked, version=reader.snapshot.version, timestamp=None, uid=log.uid)
     return PlannedRead(pinned, reader, LatestReader(reader, asked.view) if asked.view.is_latest else None)
 
 

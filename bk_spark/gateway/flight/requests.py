@@ -54,13 +54,16 @@ class AskedRead:
     view: AskedView = _EVERY_ROW
     endpoints: int = 1
     """How many tickets the reader wants: each is read by itself."""
+    uid: str | None = None
+    """The log's own, if it must be that one: another log of the same name has versions of the same numbers."""
 
     @property
     def ticket(self) -> bytes:
-        """Asks for the same again. Its version must be known."""
+        """Asks for the same again. Its version and its log must be known."""
         assert self.version is not None, "a ticket names the version, so that all tickets of one read see the same log"
         return _packed(
             log=self.log,
+            uid=self.uid,
             **self.rows.fields(),
             start=_placed(self.start),
             end=_placed(self.end),
@@ -249,6 +252,7 @@ def _rows(fields: GivenFields, log: str, rows: AskedColumns) -> AskedRead:
         timestamp,
         AskedView(fields.choice("view", VIEWS), fields.text("deleted_by"), _VIEW, _DELETED_BY),
         fields.number("endpoints", 1, MAX_ENDPOINTS) or 1,
+        fields.text("uid"),
     )
 
 
