@@ -99,7 +99,7 @@ def test_batches_and_streams_go_through_tls_and_access_control(
 REFUSED: dict[str, tuple[Callable[[Path], dict[str, str | None]], str]] = {
     "without TLS": (
         lambda other: {"tlsCa": None, "tlsCertificate": None, "tlsKey": None},
-        "speaks TLS and this client does not: give tls_ca (tlsCa, --tls-ca)",
+        "tls_ca (tlsCa, --tls-ca) is missing: the metadata URI",
     ),
     "without a certificate": (
         lambda other: {"tlsCertificate": None, "tlsKey": None},
@@ -107,7 +107,7 @@ REFUSED: dict[str, tuple[Callable[[Path], dict[str, str | None]], str]] = {
     ),
     "with a certificate of another authority": (
         lambda other: {"tlsCertificate": f"{other}/client.pem", "tlsKey": f"{other}/client.key"},
-        "(signed by CN=other): give one that is valid and that an authority in the bookie's tls_ca signed (tlsCertificate,",
+        "(signed by CN=other): give one that is valid and that an authority in ZooKeeper's trust store signed (tlsCertificate,",
     ),
     "with a wrong ledger password": (lambda other: {"password": "wrong"}, "wrong password for ledger"),
     "without a ledger password": (lambda other: {"password": None}, "wrong password for ledger"),

@@ -22,6 +22,7 @@ import pytest
 import bk_spark
 from bk_spark import BookKeeper, ConfigError
 from bk_spark.cli import main
+from bk_spark.config import ClientConfig
 from bk_spark.embedded import join, users
 from bk_spark.embedded.turn import TURN_FILE
 from bk_spark.errors import MetadataUnavailableError, ProcessFailedError
@@ -456,7 +457,7 @@ def test_with_tls_only_who_can_read_the_directory_is_served_and_it_stays_so(data
         uri = client.metadata_store.uri
         assert (data / "tls/client.key").stat().st_mode & 0o077 == 0
         with pytest.raises(MetadataUnavailableError, match="speaks TLS at this port and this client does not"):
-            BookKeeper(uri.removesuffix("?tls=true"))
+            BookKeeper(uri.removesuffix("?tls=true"), ClientConfig(connect_timeout_s=60.0))
         with BookKeeper(f"embedded:{data}") as other:
             rows = other.open_log("secured").read_rows()
             assert [value for batch in rows for value in batch["x"].to_pylist()] == [1]
