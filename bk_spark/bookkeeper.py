@@ -436,8 +436,8 @@ class _Opened:
     @classmethod
     def at(cls, metadata_uri: str, config: ClientConfig) -> _Opened:
         uri = resolve(metadata_uri)
-        config = with_own_files(uri, config)
         _, root = parse_uri(uri)
+        config = with_own_files(uri, config)
         store = connect_with(uri, config, advice_for(uri))
         try:
             znodes = open_root(store, root)

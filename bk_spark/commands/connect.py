@@ -122,8 +122,8 @@ def metadata_store(
 def store_and_root(args: argparse.Namespace, config: ClientConfig | None = None) -> Iterator[tuple[ZooKeeperStore, str]]:
     """As ``metadata_store``, for a root that need not be initialised."""
     uri = metadata_uri(args)
-    config = with_own_files(uri, config or client_config(args))
     _, root = parse_uri(uri)
+    config = with_own_files(uri, config or client_config(args))
     with connect_with(uri, config, advice_for(uri)) as store:
         yield store, root
 
