@@ -36,7 +36,8 @@
 #   make several  transactions and writes with logColumn beside lists of rows, in memory (HISTORIES=2000; SEED=1)
 #   make interrupts  an interrupt at every step of the public calls, cancelled coroutines and forks, in memory (MINUTES=60; SEED=1;
 #                 BUG="name": how many cases find that bug; BUGS=1: each of them)
-#   make interop  our client and Apache's, on Apache's bookies and on ours: every combination; stock Spark on a log's table
+#   make interop  our client and Apache's, on Apache's bookies and on ours: every combination; stock Spark on a log's table; clients
+#                 of the gateway in Java and Go
 #   make apache-tests  Apache's own compiled tests on our bookies (CLASS=part of a name; ARGS=--list, and more)
 #   make pulsar   a Pulsar broker on our bookies, with kills (MESSAGES=1000000; MINUTES=60; SEED=1; KEEP=directory for all records)
 #   make topics   topics of a Pulsar broker, read by us and by Pulsar's own client (MESSAGES=1000000; READS=1000;
