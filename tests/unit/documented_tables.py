@@ -1,4 +1,5 @@
-"""The tables of the guide that are made from the code: ``python -m tests.unit.documented_tables`` writes them into their pages.
+"""The tables of the guide that are made from the code, and the programs that it shows whole: ``python -m
+tests.unit.documented_tables`` writes them into their pages.
 
 Each stands between two comments, ``<!-- NAME: … -->`` and ``<!-- end of NAME -->``.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 from bk_spark.commands.arguments import setting_texts
 from bk_spark.config import KIB, MIB, BookieConfig, ClientConfig
@@ -16,6 +18,7 @@ from bk_spark.gateway.settings import GatewayConfig
 from tests.checkout import ROOT
 
 GUIDE = ROOT / "docs" / "guide"
+CLIENTS = ROOT / "examples" / "gateway"
 
 
 def settings_table(config: type) -> str:
@@ -26,13 +29,19 @@ def settings_table(config: type) -> str:
     return "\n".join(["| setting | default | meaning |", "|---|---|---|", *rows])
 
 
+def program(path: Path) -> str:
+    return f"```{path.suffix[1:]}\n{path.read_text(encoding='utf-8')}```"
+
+
 TABLES: dict[tuple[str, str], Callable[[], str]] = {
     ("spark.md", "options"): options_table,
     ("python.md", "settings"): lambda: settings_table(ClientConfig),
     ("operate.md", "settings"): lambda: settings_table(BookieConfig),
     ("gateway.md", "settings"): lambda: settings_table(GatewayConfig),
+    ("gateway-clients.md", "java"): lambda: program(CLIENTS / "java" / "src" / "main" / "java" / "GatewayClient.java"),
+    ("gateway-clients.md", "go"): lambda: program(CLIENTS / "go" / "main.go"),
 }
-"""Page and name of a table → its text."""
+"""Page and name of a table or program → its text."""
 
 
 def written(page: str, name: str) -> str:
