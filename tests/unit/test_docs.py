@@ -103,8 +103,10 @@ OTHER_WORDS = {"bk_spark", "client_config", "ids_given_out_again", "highest_ledg
     "list_flights",
     "list_actions",
     "do_exchange",
+    "list_schemas",
+    "get_schema",
 }
-OTHER_OPTIONS = {"--py-files", "--constraint"}
+OTHER_OPTIONS = {"--py-files", "--constraint", "--add-opens"}
 NO_MODULES = {"bk_spark.log", "bk_spark.job", "bk_spark.zip", "bk_spark.audit", "bk_spark.embedded.host"}
 """Two tags of ledgers, a file, a logger, and what a process is shown as."""
 
