@@ -64,7 +64,7 @@ from bk_spark.metadata.zookeeper_auth import (
     is_hidden,
     warn_of_open_root,
 )
-from bk_spark.metadata.zookeeper_obstacles import Obstacles, tls_problems
+from bk_spark.metadata.zookeeper_obstacles import Obstacles, first_tls_problem
 from bk_spark.metadata.zookeeper_sasl import use_sasl
 from bk_spark.metadata.zookeeper_session import ConnectionState, SessionState, Watch, ZooKeeperSockets
 from bk_spark.tls.files import TlsFiles
@@ -460,7 +460,7 @@ class ZooKeeperStore:
             if self._closed:
                 raise self._unavailable("this session is closed")
             if time.monotonic() >= deadline:
-                problem = "".join(tls_problems(self._hosts, self._security)[:1]) if self._security.contexts else ""
+                problem = first_tls_problem(self._hosts, self._security) if self._security.contexts else ""
                 raise self._unavailable(f"no connection for {self._timeout_s:g} s", problem)
             time.sleep(0.01)
 

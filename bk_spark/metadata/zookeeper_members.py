@@ -16,7 +16,7 @@ from contextlib import suppress
 from kazoo.security import ACL, Id, Permissions
 
 from bk_spark.config import ZOOKEEPER_AUTH_NAME
-from bk_spark.errors import ConfigError
+from bk_spark.errors import ConfigError, MetadataConflictError
 from bk_spark.metadata.store import BadVersionError, NoNodeError
 from bk_spark.metadata.zookeeper import ZooKeeperStore
 
@@ -39,7 +39,8 @@ def members(store: ZooKeeperStore, root: str) -> list[str]:
 def protect(store: ZooKeeperStore, root: str, others: Sequence[str]) -> int:
     """Give the root and everything below to the identity of this session, and to the members ``others``.
 
-    Returns how many znodes had another access control. Raises ConfigError, MetadataAccessError, and NoNodeError without a root.
+    Returns how many znodes had another access control. Raises ConfigError, MetadataAccessError, NoNodeError without a root, and
+    MetadataConflictError if somebody else gives it to other members meanwhile.
     """
     if store.own_acl is None:
         raise ConfigError(ZOOKEEPER_AUTH_NAME, None, "whoever protects a cluster must be one of its members")
@@ -53,6 +54,8 @@ def protect(store: ZooKeeperStore, root: str, others: Sequence[str]) -> int:
     for _ in range(MAX_PASSES):
         of_pass = _give_below(store, root, given)
         changed += of_pass
+        if (store.acls([root])[0] or []) != given:
+            raise MetadataConflictError(f"the access control of {root}", "run it again, as one of its members now")
         if not of_pass:
             return changed
     remedy = f"{MAX_PASSES} passes found znodes below it with another access control: end who makes them, and run it again"

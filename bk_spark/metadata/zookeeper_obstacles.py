@@ -66,6 +66,11 @@ def tls_problems(hosts: Sequence[str], security: SessionSecurity) -> list[str]:
     return [diagnose(place.host, place.port, files, ZOOKEEPER) or "" for place in map(HostPort.parse, hosts)]
 
 
+def first_tls_problem(hosts: Sequence[str], security: SessionSecurity) -> str:
+    """As ``tls_problems``, of the first server that has one; empty if none has."""
+    return next(filter(None, tls_problems(hosts, security)), "")
+
+
 def unknown_hosts(hosts: Sequence[str]) -> str:
     """Why none of them has an address; empty if one may have. A look-up that fails for another reason is no "no"."""
     unknown = []

@@ -129,10 +129,11 @@ def _read(name: str, path: Path) -> bytes:
 
 def _stamps(files: TlsFiles) -> list[tuple[int, int, int] | None]:
     """What changes with each file; None for a missing one."""
-    return [_stamp(path) for path in files.paths().values()]
+    return [stamp(path) for path in files.paths().values()]
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def stamp(path: Path) -> tuple[int, int, int] | None:
+    """What changes with a file; None while there is none."""
     try:
         found = path.stat()
     except OSError:

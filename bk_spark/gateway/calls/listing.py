@@ -45,5 +45,5 @@ def _info(client: BookKeeper, name: str, locations: tuple[str, ...]) -> bytes:
         return encode_info(pa.schema([]).serialize().to_pybytes(), descriptor, [], UNKNOWN_TOTAL)
     schema = arrow_schema(logs.reader.schema(name, uid, head.schema_id))
     records = UNKNOWN_TOTAL if head.writer.open_ledgers else head.total.rows
-    endpoint = Endpoint(AskedRead(name, version=head.version).ticket, locations)
+    endpoint = Endpoint(AskedRead(name, version=head.version, uid=uid).ticket, locations)
     return encode_info(schema.serialize().to_pybytes(), descriptor, [endpoint], records)

@@ -227,8 +227,10 @@ def test_a_wrong_ticket_is_refused_in_one_sentence(caller, given, kind, says) ->
 def test_a_ticket_of_a_log_that_was_deleted_is_none_of_the_next_log_of_its_name(caller, name) -> None:
     put(caller, table(0), log=name, create=True, rows=1000)
     (endpoint,) = caller.get_flight_info(command(log=name)).endpoints
+    (listed,) = next(iter(caller.list_flights(json.dumps({"prefix": name}).encode()))).endpoints
     assert caller.do_get(endpoint.ticket).read_all().num_rows == 1000
     act(caller, "delete", log=name)
     put(caller, table(5000), log=name, create=True, rows=1000)
-    with pytest.raises(pa.ArrowException, match="it was deleted and made anew since the ticket was given"):
-        caller.do_get(endpoint.ticket).read_all()
+    for ticket_of_old in (endpoint.ticket, listed.ticket):
+        with pytest.raises(pa.ArrowException, match="it was deleted and made anew since the ticket was given"):
+            caller.do_get(ticket_of_old).read_all()

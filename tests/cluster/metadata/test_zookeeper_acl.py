@@ -20,10 +20,11 @@ from bk_spark.bookie.identity.cookie_file import read_znode
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.cli import main
 from bk_spark.config import ClientConfig
-from bk_spark.errors import BookKeeperError, ConfigError, MetadataAccessError, UnauthorizedAccessError
+from bk_spark.errors import BookKeeperError, ConfigError, MetadataAccessError, MetadataConflictError, UnauthorizedAccessError
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.local.security import command_options
 from bk_spark.local.zookeeper_server import LocalZooKeeper
+from bk_spark.metadata import zookeeper_members
 from bk_spark.metadata.ledger_ids import ledger_ids
 from bk_spark.metadata.registration import BookieAddress, initialise_cluster, list_bookies, lookup, register
 from bk_spark.metadata.store import ANY_VERSION, Create, SetValue
@@ -243,6 +244,21 @@ def test_what_somebody_made_for_everybody_meanwhile_is_found_by_the_next_run(
         protect(ann, znodes.root, [])
         raw.create(f"{znodes.available}/made")
         assert [protect(ann, znodes.root, []) for _ in range(2)] == [1, 0]
+
+
+def test_two_who_protect_a_cluster_for_different_members_do_not_both_succeed(
+    store: ZooKeeperStore, metadata_uri: str, znodes: Znodes, raw: KazooClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    initialise_cluster(store, znodes)
+    bob = make_digest_acl("bob", "s3cret", all=True)
+
+    def meanwhile(*_: object) -> int:
+        raw.set_acls(znodes.root, [*ONLY_ANN, bob])
+        return 0
+
+    monkeypatch.setattr(zookeeper_members, "_give_below", meanwhile)
+    with session(metadata_uri, AUTH) as ann, pytest.raises(MetadataConflictError, match="the access control of"):
+        protect(ann, znodes.root, [])
 
 
 @pytest.mark.parametrize(

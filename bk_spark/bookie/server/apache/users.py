@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bk_spark.errors import ConfigError, State
-from bk_spark.tls.files import LOOK_S, warn_of_open_file
+from bk_spark.tls.files import LOOK_S, stamp, warn_of_open_file
 
 MAX_FILE_BYTES = 1024 * 1024
 """The largest size of the file: some ten thousand users."""
@@ -30,7 +30,7 @@ class ApacheUsers:
         self._path = Path(path)
         self._clock_s = clock_s
         self._looked_s = clock_s()
-        self._seen = _stamp(self._path)
+        self._seen = stamp(self._path)
         self._passwords = read(self._path)
         warn_of_open_file(path)
 
@@ -42,10 +42,10 @@ class ApacheUsers:
 
     def _look(self) -> None:
         self._looked_s = self._clock_s()
-        stamp = _stamp(self._path)
-        if stamp == self._seen:
+        found = stamp(self._path)
+        if found == self._seen:
             return
-        self._seen = stamp
+        self._seen = found
         try:
             self._passwords = read(self._path)
         except ConfigError as problem:
@@ -85,12 +85,3 @@ def _users(path: str, lines: list[str]) -> dict[str, str]:
     if not found:
         raise ConfigError(SETTING, path, "it names no user: write a line user:password for each")
     return found
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """What changes with the file; None while there is none."""
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino

@@ -21,7 +21,7 @@ import pytest
 from bk_spark.bookie.server.apache import listener, users
 from bk_spark.bookie.server.audit import CLEAR, LOGINS, SLOW_LOGIN, UNKNOWN
 from bk_spark.client.driver.apache.connecting import open_framed
-from bk_spark.client.driver.apache.login_access import Access
+from bk_spark.client.driver.apache.login_access import LoginAccess
 from bk_spark.client.driver.apache.sasl import Credential
 from bk_spark.client.driver.framed_adds import AddConnection
 from bk_spark.local.security import Authority
@@ -357,7 +357,7 @@ def as_client(sasl: ApacheServed, auth: str) -> Status:
     replies: list[AddReply] = []
 
     async def whole() -> None:
-        access = Access(credential=Credential.of(auth))
+        access = LoginAccess(credential=Credential.of(auth))
         connection = await open_framed(BookieAddress("bookie-1", "127.0.0.1", sasl.port), access, AddConnection())
         answered = asyncio.Event()
         connection.on_reply = lambda reply: (replies.append(reply), answered.set())
