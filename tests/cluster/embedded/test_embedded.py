@@ -16,7 +16,6 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import ClassVar, cast
 
-import pyarrow as pa
 import pytest
 
 import bk_spark
@@ -453,15 +452,16 @@ def test_a_suspended_host_is_known_by_what_it_holds_open_not_by_its_number(tmp_p
 def test_with_tls_only_who_can_read_the_directory_is_served_and_it_stays_so(data: Path) -> None:
     with BookKeeper(f"embedded:{data}?tls=true") as client:
         assert client.config.tls_certificate == str(data / "tls/client.pem")
-        client.append_rows("secured", pa.table({"x": [1]}), create=True)
+        with client.create_ledger(*ONE) as writer:
+            writer.append(b"kept")
         uri = client.metadata_store.uri
         assert (data / "tls/client.key").stat().st_mode & 0o077 == 0
         with pytest.raises(MetadataUnavailableError, match="speaks TLS at this port and this client does not"):
             BookKeeper(uri.removesuffix("?tls=true"), ClientConfig(connect_timeout_s=60.0))
         with BookKeeper(f"embedded:{data}") as other:
-            rows = other.open_log("secured").read_rows()
-            assert [value for batch in rows for value in batch["x"].to_pylist()] == [1]
-        assert main(["log", "list", "--metadata", f"embedded:{data}"]) == 0
+            (batch,) = other.open_ledger(writer.ledger_id).read(0, 0)
+            assert batch["payload"].to_pylist() == [b"kept"]
+        assert main(["ledger", "list", "--metadata", f"embedded:{data}"]) == 0
 
 
 def test_a_cluster_that_runs_without_tls_is_no_cluster_with_tls(shared: Path) -> None:

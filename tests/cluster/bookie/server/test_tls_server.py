@@ -13,7 +13,7 @@ import pytest
 from bk_spark.errors import ConfigError
 from bk_spark.local.security import Authority
 from bk_spark.proto.bookie_pb2_grpc import BookieStub
-from bk_spark.tls import files as tls
+from bk_spark.tls import grpc_credentials
 from bk_spark.wire.codec import encode_describe_request
 from tests.cluster.bookie.served import DEADLINE_S, Served
 
@@ -33,7 +33,7 @@ def authority(tmp_path: Path) -> Authority:
 @pytest.fixture(params=["mutual", "one-sided"])
 def served(harness, authority: Authority, tmp_path: Path, request, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     """``one-sided``: without authorities of its own."""
-    monkeypatch.setattr(tls, "LOOK_S", 0.0)
+    monkeypatch.setattr(grpc_credentials, "LOOK_S", 0.0)
     harness.config = dataclasses.replace(
         harness.config,
         tls_ca=str(tmp_path / "ca.pem") if request.param == "mutual" else "",

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("puresasl")
 
-from bk_spark.client.driver.apache import access, connecting
+from bk_spark.client.driver.apache import connecting, login_access
 from bk_spark.client.driver.apache.login_access import LoginAccess
 from bk_spark.client.driver.apache.sasl import Credential
 from bk_spark.proto import apache_wire_pb2 as pb
@@ -109,7 +109,7 @@ def test_a_bookie_that_has_refused_is_not_asked_again_by_each_request(monkeypatc
     bookie = Bookie(lambda payload: None if payload else CHALLENGE)
     problem_of(bookie.authenticate, times=20)
     assert len(bookie.messages) == 2
-    monkeypatch.setattr(access, "REFUSED_S", 0.0)
+    monkeypatch.setattr(login_access, "REFUSED_S", 0.0)
     problem_of(bookie.authenticate, times=3)
     assert len(bookie.messages) == 2 + 3 * 2
 
