@@ -49,6 +49,7 @@ from bk_spark.local.state import read_state, write_state
 from bk_spark.local.zookeeper_server import LocalZooKeeper, zookeeper_command
 from bk_spark.metadata.ledger_layout import LedgerLayout
 from bk_spark.metadata.registration import initialise_cluster, intended_root, lookup, open_root, unregister
+from bk_spark.metadata.uri import speaks_tls
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore, connect_with
 from bk_spark.replication.auditor_znodes import candidates
@@ -338,7 +339,13 @@ class LocalCluster:
         """Say which ports are used, in a directory that is this one and in use."""
         ports = tuple(bookie.port for bookie in self._bookies)
         self._state = dataclasses.replace(
-            self._state, zookeeper_port=self.zookeeper.port, bookie_ports=ports, mark=self.place.mark, in_use=True, renewal=""
+            self._state,
+            zookeeper_port=self.zookeeper.port,
+            bookie_ports=ports,
+            mark=self.place.mark,
+            in_use=True,
+            renewal="",
+            tls=speaks_tls(self.metadata_uri),
         )
         write_state(self.place, self._state)
 
@@ -482,7 +489,9 @@ def uri_in_use(directory: Path) -> str:
         state = read_state(place)
     finally:
         place.close()
-    return f"zk://{HOST}:{state.zookeeper_port}{ROOT}" if state.in_use and state.zookeeper_port is not None else ""
+    if not state.in_use or state.zookeeper_port is None:
+        return ""
+    return f"zk://{HOST}:{state.zookeeper_port}{ROOT}" + ("?tls=true" if state.tls else "")
 
 
 def _keeper(directory: Path, temporary: bool) -> Keeper:

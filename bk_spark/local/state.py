@@ -38,6 +38,8 @@ class ClusterState:
     """The instance id that a copy is about to get."""
     former_ports: tuple[int, ...] = ()
     """Never used again: clients of the original may look for its bookies there, which have the same ids."""
+    tls: bool = False
+    """Whether ZooKeeper spoke TLS when this was written."""
 
     def is_copied(self, mark: str) -> bool:
         return self.mark not in ("", mark)
@@ -127,4 +129,5 @@ def _state(fields: Mapping[str, Any], shown: Path) -> ClusterState:
     zookeeper = fields.get("zookeeper_port")
     if not all(one is None or (isinstance(one, int) and 0 < one < 65536) for one in (zookeeper, *ports, *former)):
         raise CorruptionError(str(shown), "it names a port that there is not")
-    return ClusterState(zookeeper, tuple(ports), in_use=fields.get("in_use") is True, former_ports=tuple(former), **texts)
+    in_use, tls = (fields.get(name) is True for name in ("in_use", "tls"))
+    return ClusterState(zookeeper, tuple(ports), in_use=in_use, former_ports=tuple(former), tls=tls, **texts)

@@ -10,6 +10,8 @@ from bk_spark.host_port import HostPort
 _URI = re.compile(r"zk://(?P<hosts>[^/?]+)(?P<root>(/[^/?]+)+)(\?(?P<query>.*))?")
 _WITHOUT_ROOT = re.compile(r"zk://[^/?]+/?(\?.*)?")
 _URI_FORM = "write it as zk://host:port[,host:port]/root, such as zk://127.0.0.1:2181/ledgers or zk://[::1]:2181/ledgers"
+_FORBIDDEN = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
+"""In paths. Ref: ZooKeeper Programmer's Guide, "The ZooKeeper Data Model"."""
 _TLS = {None: False, "tls=false": False, "tls=true": True}
 """By what follows the question mark."""
 
@@ -25,7 +27,7 @@ def parse_uri(uri: str) -> tuple[str, str]:
         hosts = ",".join(str(HostPort.parse(host)) for host in match["hosts"].split(","))
     except ValueError as problem:
         raise ConfigError("the metadata URI", uri, f"{_URI_FORM} ({problem})") from None
-    if any(name in (".", "..", "zookeeper") for name in match["root"].split("/")):
+    if _FORBIDDEN.search(match["root"]) or any(name in (".", "..", "zookeeper") for name in match["root"].split("/")):
         raise ConfigError("the root of the metadata URI", uri, f"ZooKeeper does not allow that path: {_URI_FORM}")
     if match["query"] not in _TLS:
         raise ConfigError("the metadata URI", uri, "after the question mark it may have tls=true and nothing else")

@@ -109,7 +109,7 @@ def _sasl_options(credential: str) -> dict[str, str]:
 def access_refused(uri: str, path: str, *, has_auth: bool) -> MetadataAccessError:
     """The error of a session that was refused at ``path``."""
     given, why = (State("(not shown)"), "to this identity") if has_auth else (None, "without a credential")
-    remedy = f"ZooKeeper refuses access to {path} of {uri} {why}: give the credential that the cluster was initialised with"
+    remedy = f"ZooKeeper refuses access to {path} of {uri} {why}: give that of a member of the cluster, such as a bookie"
     return MetadataAccessError(ZOOKEEPER_AUTH_NAME, given, remedy)
 
 

@@ -98,7 +98,7 @@ def test_a_client_without_the_credential_is_refused_at_once_and_told_why(
     sentence = str(refused.value)
     assert sentence.startswith("zookeeper_auth (zookeeperAuth, --zookeeper-auth-file) " + shown)
     assert f": ZooKeeper refuses access to {refused_at.format(root=znodes.root)}" in sentence
-    assert sentence.endswith("give the credential that the cluster was initialised with")
+    assert sentence.endswith("give that of a member of the cluster, such as a bookie")
     assert "s3cret" not in sentence + repr(refused.value)
     assert isinstance(refused.value, ConfigError)
     assert not refused.value.retryable

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -71,12 +72,14 @@ def test_a_turn_is_that_of_the_directory_which_the_path_leads_to(tmp_path: Path,
     late.close()
 
 
+@pytest.mark.parametrize(("tls", "query"), [("false", ""), ("true", "?tls=true")])
 def test_a_directory_that_another_program_uses_is_refused_within_seconds_with_the_clusters_uri(
-    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch, tls: str, query: str
 ) -> None:
     monkeypatch.setattr(embedded_host, "LocalCluster", in_use(clock))
-    (tmp_path / "cluster.json").write_text('{"version": 1, "zookeeper_port": 2181, "in_use": true}')
-    with pytest.raises(ConfigError, match=r"another local cluster uses it.* or give zk://127.0.0.1:2181/ledgers"):
+    (tmp_path / "cluster.json").write_text(f'{{"version": 1, "zookeeper_port": 2181, "in_use": true, "tls": {tls}}}')
+    uri = re.escape(f"zk://127.0.0.1:2181/ledgers{query}")
+    with pytest.raises(ConfigError, match=f"another local cluster uses it.* or give {uri}$"):
         embedded_host._cluster(tmp_path)
     assert clock.now_s - 1000.0 < 6.0
 
