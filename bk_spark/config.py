@@ -6,7 +6,8 @@ Nothing below ``cli.py`` and ``datasource/options.py`` reads an environment vari
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
 
@@ -39,6 +40,8 @@ MAX_RACK_CHARACTERS = 256
 
 MAX_SETTING = 1 << 40
 """The largest number of a setting: a tebibyte, or thousands of years; not nan. Above it clocks and buffers overflow."""
+
+MAX_PORT = 65_535
 
 BASE_MEMORY_BYTES = 256 * MIB
 """Memory of a bookie's process beside its queue and caches: libraries, SQLite, messages under way."""
@@ -416,7 +419,7 @@ def _check_host(name: str, host: str) -> None:
 
 
 def _check_extra_port(name: str, port: int) -> None:
-    if isinstance(port, bool) or not isinstance(port, int) or not -1 <= port <= 65_535:
+    if isinstance(port, bool) or not isinstance(port, int) or not -1 <= port <= MAX_PORT:
         raise ConfigError(name, port, "it must be a port, 0 for a free one, or -1 for none")
 
 
@@ -492,3 +495,23 @@ def _check_positive(config: Any) -> None:
             raise ConfigError(name, value, f"it must be a number above 0, at most {MAX_SETTING:,}")
         elif declared.type == "int" and not isinstance(value, int):
             raise ConfigError(name, value, "it must be a whole number")
+
+
+def check_numbers(settings: Any, may_be_zero: Collection[str]) -> None:
+    """Check settings that are all numbers: above 0, but for ``http_port`` and those named. Raises ConfigError."""
+    for one in fields(settings):
+        _check_number(one.name, getattr(settings, one.name), one.name in may_be_zero, is_whole=one.type == "int")
+
+
+def _check_number(name: str, value: object, may_be_zero: bool, *, is_whole: bool) -> None:
+    kind = "a whole number" if is_whole else "a number"
+    if isinstance(value, bool) or not isinstance(value, int if is_whole else (int, float)):
+        raise ConfigError(name, value, f"it must be {kind}")
+    if name == "http_port":
+        if not 0 <= value <= MAX_PORT:
+            raise ConfigError(name, value, f"it must be a port, or 0 for none, at most {MAX_PORT}")
+    elif may_be_zero:
+        if not 0 <= value <= MAX_SETTING:
+            raise ConfigError(name, value, f"it must be {kind} from 0 to {MAX_SETTING:,}")
+    elif not 0 < value <= MAX_SETTING:
+        raise ConfigError(name, value, f"it must be {kind} above 0, at most {MAX_SETTING:,}")

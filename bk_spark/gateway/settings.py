@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
-from typing import Final
+from dataclasses import dataclass
 
-from bk_spark.config import MAX_SETTING, MIB
-from bk_spark.errors import ConfigError
-
-MAX_PORT: Final = 65_535
-
-_MAY_BE_ZERO = ("bytes_per_s", "http_port")
+from bk_spark.config import MIB, check_numbers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,17 +39,4 @@ class GatewayConfig:
     """Where to serve /metrics, /health and /ready; 0: nowhere."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            _check(field.name, getattr(self, field.name), is_whole=field.type == "int")
-
-
-def _check(name: str, value: object, *, is_whole: bool) -> None:
-    kind = "a whole number" if is_whole else "a number"
-    if isinstance(value, bool) or not isinstance(value, int if is_whole else (int, float)):
-        raise ConfigError(name, value, f"it must be {kind}")
-    most = MAX_PORT if name == "http_port" else MAX_SETTING
-    if name in _MAY_BE_ZERO:
-        if not 0 <= value <= most:
-            raise ConfigError(name, value, f"it must be a whole number from 0 to {most:,}")
-    elif not 0 < value <= most:
-        raise ConfigError(name, value, f"it must be {kind} above 0, at most {most:,}")
+        check_numbers(self, may_be_zero=("bytes_per_s",))

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from bk_spark.config import MAX_SETTING, MIB
-from bk_spark.errors import ConfigError
-
-MAX_PORT = 65_535
+from bk_spark.config import MIB, check_numbers
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -58,19 +55,4 @@ class AutoRecoveryConfig:
     """Where to serve /metrics and /health; 0: nowhere."""
 
     def __post_init__(self) -> None:
-        for field in fields(self):
-            _check(field.name, getattr(self, field.name), is_whole=field.type == "int")
-
-
-def _check(name: str, value: object, *, is_whole: bool) -> None:
-    kind = "a whole number" if is_whole else "a number"
-    if isinstance(value, bool) or not isinstance(value, int if is_whole else (int, float)):
-        raise ConfigError(name, value, f"it must be {kind}")
-    if name == "http_port":
-        if not 0 <= value <= MAX_PORT:
-            raise ConfigError(name, value, f"it must be a port, or 0 for none, at most {MAX_PORT}")
-    elif name == "max_rack_moves":
-        if not 0 <= value <= MAX_SETTING:
-            raise ConfigError(name, value, f"it must be a whole number from 0 to {MAX_SETTING:,}")
-    elif not 0 < value <= MAX_SETTING:
-        raise ConfigError(name, value, f"it must be {kind} above 0, at most {MAX_SETTING:,}")
+        check_numbers(self, may_be_zero=("max_rack_moves",))

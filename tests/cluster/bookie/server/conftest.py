@@ -1,11 +1,13 @@
-"""A bookie's server in this process, for tests of its port for Apache's clients."""
+"""A bookie's server in this process, for tests of its port for Apache's clients, and files with which it speaks TLS."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from bk_spark.local.security import Authority
 from tests.cluster.bookie.apache_client import ApacheServed, Version2, Version3
 
 
@@ -30,3 +32,13 @@ def v3(apache: ApacheServed) -> Version3:
 def either(apache: ApacheServed, request: pytest.FixtureRequest) -> Version2 | Version3:
     """A connection of either version of the protocol."""
     return apache.of_version(request.param)
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    """Files of a bookie and of a client, in ``tmp_path``."""
+    made = Authority("ours")
+    made.save(tmp_path / "ca.pem")
+    made.issue(tmp_path / "bookie", hosts=["127.0.0.1"])
+    made.issue(tmp_path / "client")
+    return made

@@ -40,16 +40,6 @@ MUTUAL = pytest.mark.parametrize("apache_tls", ["mutual"], indirect=True)
 LENIENT = pytest.mark.parametrize("apache_tls", ["mutual, or in clear"], indirect=True)
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    """Files of a bookie and of a client, in ``tmp_path``."""
-    made = Authority("ours")
-    made.save(tmp_path / "ca.pem")
-    made.issue(tmp_path / "bookie", hosts=["127.0.0.1"])
-    made.issue(tmp_path / "client")
-    return made
-
-
 @pytest.fixture(params=["mutual", "one-sided"])
 def apache_tls(harness, authority: Authority, tmp_path: Path, request, monkeypatch) -> Iterator[ApacheServed]:
     """``one-sided``: a bookie that asks for no certificates of clients."""

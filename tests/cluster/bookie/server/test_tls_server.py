@@ -20,16 +20,6 @@ from tests.cluster.bookie.served import DEADLINE_S, Served
 Credentials = grpc.ChannelCredentials
 
 
-@pytest.fixture
-def authority(tmp_path: Path) -> Authority:
-    """Files of a bookie and of a client, in ``tmp_path``."""
-    made = Authority("ours")
-    made.save(tmp_path / "ca.pem")
-    made.issue(tmp_path / "bookie", hosts=["127.0.0.1"])
-    made.issue(tmp_path / "client")
-    return made
-
-
 @pytest.fixture(params=["mutual", "one-sided"])
 def served(harness, authority: Authority, tmp_path: Path, request, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
     """``one-sided``: without authorities of its own."""
