@@ -20,8 +20,6 @@ token and machine: so a stolen one that is used elsewhere has a line of its own.
 
 from __future__ import annotations
 
-import heapq
-import itertools
 import json
 import logging
 import threading
@@ -30,6 +28,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from bk_spark.gateway.access_records import AccessChange
+from bk_spark.gateway.due_calls import DueCalls
 from bk_spark.gateway.guesses import MANY, WINDOW_S, Guesses
 from bk_spark.gateway.rights import CallerIdentity, Grant, Right
 from bk_spark.gateway.tokens import StoredToken
@@ -51,7 +50,7 @@ class GatewayAudit:
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._lock = threading.Lock()
-        self._due = _DueCalls(clock)
+        self._due = DueCalls(clock)
         self._lines = AuditLines(self._due.later)
         self._guesses = Guesses()
         self._used: OrderedDict[tuple[str, str], float] = OrderedDict()
@@ -110,23 +109,6 @@ class GatewayAudit:
         """Tell what was counted. The gateway has stopped."""
         with self._lock:
             self._lines.close()
-
-
-class _DueCalls:
-    """What is to be called later, until somebody runs it."""
-
-    def __init__(self, clock: Callable[[], float]) -> None:
-        self._clock = clock
-        self._calls: list[tuple[float, int, Callable[[], None]]] = []
-        self._numbers = itertools.count()
-
-    def later(self, seconds: float, call: Callable[[], None]) -> None:
-        heapq.heappush(self._calls, (self._clock() + seconds, next(self._numbers), call))
-
-    def run(self) -> None:
-        now_s = self._clock()
-        while self._calls and self._calls[0][0] <= now_s:
-            heapq.heappop(self._calls)[2]()
 
 
 def _quoted(identity: CallerIdentity) -> str:

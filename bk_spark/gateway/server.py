@@ -105,6 +105,7 @@ class Gateway:
         if self._server is not None:
             self._server.stop(self._config.stop_s).wait()
         self._watch.stop()
+        self.calls.audit.close()
         self._threads.shutdown(wait=False)
 
     def why_not_ready(self) -> str:

@@ -77,7 +77,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "replication": ("bookkeeper",),
     "aio": ("bookkeeper",),
     "gateway": ("gateway/calls", "telemetry", "tls", "gateway/access_rules", "gateway/guesses"),
-    "gateway/calls": ("bookkeeper", "gateway/flight", "gateway/rights", "gateway/settings"),
+    "gateway/calls": ("bookkeeper", "gateway/flight", "gateway/rights", "gateway/settings", "gateway/due_calls"),
     "gateway/flight": ("log/rows", "rows"),
     "gateway/settings": ("config",),
     "gateway/rights": ("log/stored",),
@@ -85,6 +85,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "gateway/access_records": ("gateway/tokens",),
     "gateway/access_rules": ("gateway/access_records",),
     "gateway/guesses": (),
+    "gateway/due_calls": (),
     # bookie
     "bookie": (),
     "bookie/pace": ("entries/rate",),

@@ -46,6 +46,8 @@ class CallWatch:
         self._told &= waiting.keys()
         for call, waited_s in waiting.items():
             if waited_s >= self._stall_s:
+                if not call.ended_by_us:
+                    call.tell_limit("stall_s")
                 _end(call, f"its caller took nothing for {waited_s:.0f} s")
             elif waited_s >= LOOK_S:
                 self._tell(call, waited_s)
@@ -55,6 +57,7 @@ class CallWatch:
         while not self._stopped.wait(LOOK_S):
             try:
                 self.look()
+                self._calls.audit.tick()
             except Exception:
                 logger.exception("the calls that are open could not be looked after")
 

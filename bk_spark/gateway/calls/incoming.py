@@ -87,6 +87,7 @@ class IncomingMessages:
             except Empty:
                 waited_s += LOOK_S
                 if waited_s >= self._silence_s:
+                    self._call.tell_limit("silence_s")
                     raise CallerSilentError(self._silence_s) from None
             else:
                 self._wanted.release()

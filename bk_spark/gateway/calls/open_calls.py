@@ -22,6 +22,7 @@ from typing import Any, Final
 
 from bk_spark.entries.rate import ByteRate
 from bk_spark.errors import GatewayBusyError
+from bk_spark.gateway.calls.limit_audit import LimitAudit
 from bk_spark.gateway.rights import CallerIdentity
 from bk_spark.gateway.settings import GatewayConfig
 
@@ -75,9 +76,15 @@ class OpenCall:
     def pace(self, nbytes: int) -> None:
         """So much was sent or came: wait until the identity's rate allows the next. Raises as ``look``."""
         while not self.is_over and (wait_s := self.calls.wait_s(self.identity, nbytes)) > 0:
+            if nbytes:
+                self.tell_limit("bytes_per_s")
             nbytes = 0
             time.sleep(min(wait_s, LOOK_S))
             self.look()
+
+    def tell_limit(self, setting: str) -> None:
+        """The audit log is told that this call has reached the limit of that name."""
+        self.calls.audit.reached(setting, self.identity, self.peer, self.log)
 
 
 class GatewayCalls:
@@ -86,6 +93,7 @@ class GatewayCalls:
     def __init__(self, config: GatewayConfig, clock: Clock = time.monotonic) -> None:
         self._config = config
         self.clock: Final = clock
+        self.audit: Final = LimitAudit(clock)
         self._lock = threading.Lock()
         """Held for moments, around all below."""
         self._open: set[OpenCall] = set()
@@ -102,29 +110,41 @@ class GatewayCalls:
 
     def begin(self, call: OpenCall) -> None:
         """Raises GatewayBusyError above a limit."""
-        config = self._config
         self.check_going()
         with self._lock:
-            if len(self._open) >= config.max_calls:
-                raise GatewayBusyError(f"{config.max_calls} calls are open, as many as it takes (--max-calls): try again later")
-            if self._of[call.identity] >= config.max_calls_per_identity:
-                most = config.max_calls_per_identity
-                problem = f"{call.identity} has {most} calls open, as many as it may (--max-calls-per-identity): end some"
-                raise GatewayBusyError(problem)
-            self._open.add(call)
-            self._of[call.identity] += 1
-            if config.bytes_per_s and call.identity not in self._rates:
-                self._rates[call.identity] = ByteRate(config.bytes_per_s)
+            full = self._full(call.identity)
+            if full is None:
+                self._open.add(call)
+                self._of[call.identity] += 1
+                if self._config.bytes_per_s and call.identity not in self._rates:
+                    self._rates[call.identity] = ByteRate(self._config.bytes_per_s)
+        if full is not None:
+            setting, problem = full
+            call.tell_limit(setting)
+            raise GatewayBusyError(problem)
+
+    def _full(self, identity: CallerIdentity) -> tuple[str, str] | None:
+        """The setting that allows no further call of it, and what that says to the caller."""
+        config = self._config
+        if len(self._open) >= config.max_calls:
+            return "max_calls", f"{config.max_calls} calls are open, as many as it takes (--max-calls): try again later"
+        most = config.max_calls_per_identity
+        if self._of[identity] >= most:
+            problem = f"{identity} has {most} calls open, as many as it may (--max-calls-per-identity): end some"
+            return "max_calls_per_identity", problem
+        return None
 
     def begin_tail(self, call: OpenCall) -> None:
         """The call is a tail. Raises GatewayBusyError above a limit."""
         most = self._config.max_tails_per_identity
         with self._lock:
-            if self._tails_of[call.identity] >= most:
-                problem = f"{call.identity} has {most} tails open, as many as it may (--max-tails-per-identity): end some"
-                raise GatewayBusyError(problem)
-            self._tails_of[call.identity] += 1
-            call.is_tail = True
+            call.is_tail = self._tails_of[call.identity] < most
+            if call.is_tail:
+                self._tails_of[call.identity] += 1
+        if not call.is_tail:
+            call.tell_limit("max_tails_per_identity")
+            problem = f"{call.identity} has {most} tails open, as many as it may (--max-tails-per-identity): end some"
+            raise GatewayBusyError(problem)
 
     def end(self, call: OpenCall) -> None:
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import random
 import socket
 import subprocess
@@ -24,6 +25,7 @@ from bk_spark.gateway.open_access import OpenAccess
 from bk_spark.gateway.rights import CallerIdentity, Right
 from bk_spark.gateway.server import Gateway
 from bk_spark.gateway.settings import GatewayConfig
+from bk_spark.telemetry.logging_setup import AUDIT_LOGGER
 from bk_spark.telemetry.metrics import GATEWAY_STALLED
 from tests.budget import IS_SOAK
 from tests.cluster.gateway.flight_calls import act, command, connected, put, read, table, ticket, until
@@ -66,7 +68,8 @@ def test_an_append_that_is_repeated_after_its_answer_was_lost_is_there_once(gate
         assert read(caller, log=name).num_rows == 1000
 
 
-def test_a_silent_append_is_ended_and_leaves_nothing(bookkeeper, name) -> None:
+def test_a_silent_append_is_ended_and_leaves_nothing(bookkeeper, name, caplog) -> None:
+    caplog.set_level(logging.INFO, AUDIT_LOGGER)
     with gateway_of(bookkeeper, silence_s=1.0) as gateway, connected(gateway.port) as caller:
         writer, answers = caller.do_put(command(log=name, create=True, rows=2000), table(0).schema)
         writer.write_table(table(0))
@@ -75,6 +78,8 @@ def test_a_silent_append_is_ended_and_leaves_nothing(bookkeeper, name) -> None:
             writer.close()
         assert name not in bookkeeper.list_logs()
         until(lambda: not gateway.calls.all())
+    [line] = [one.message for one in caplog.records if one.name == AUDIT_LOGGER]
+    assert line.startswith(f'event=limited limit=silence_s identity="anonymous" log="{name}" peer=127.0.0.1:')
 
 
 def test_a_reader_that_stops_is_ended_and_gives_back_its_call(bookkeeper, name) -> None:

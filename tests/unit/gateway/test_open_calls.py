@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+
 import pytest
 
 from bk_spark.errors import AccessRefusedError, GatewayBusyError
@@ -9,6 +12,8 @@ from bk_spark.gateway.calls.call_watch import CallWatch
 from bk_spark.gateway.calls.open_calls import GatewayCalls, OpenCall
 from bk_spark.gateway.rights import CallerIdentity
 from bk_spark.gateway.settings import GatewayConfig
+from bk_spark.telemetry.audit_lines import MOST_KINDS, TELL_S
+from bk_spark.telemetry.logging_setup import AUDIT_LOGGER
 
 
 class Context:
@@ -139,3 +144,80 @@ def test_a_call_that_waits_for_its_caller_ends_with_the_right_to_it() -> None:
         clock.now_s += 2.0
         CallWatch(calls, 100.0).look()
     assert "token:a has no right to read log 'orders'" in call.context.ended[0]
+
+
+@pytest.fixture
+def audited(caplog: pytest.LogCaptureFixture) -> Callable[[], list[str]]:
+    """What the audit log was told since the last call."""
+    caplog.set_level(logging.INFO, AUDIT_LOGGER)
+
+    def lines() -> list[str]:
+        found = [one.message for one in caplog.records if one.name == AUDIT_LOGGER]
+        caplog.clear()
+        return found
+
+    return lines
+
+
+def test_each_limit_that_a_call_reaches_has_an_audit_line_with_its_name_and_then_is_counted(audited) -> None:
+    clock = Clock()
+    calls = GatewayCalls(GatewayConfig(max_calls=3, max_calls_per_identity=2, max_tails_per_identity=1), clock)
+    first, second, other = _call(calls), _call(calls), _call(calls, "b")
+    for call in (first, second):
+        calls.begin(call)
+    with pytest.raises(GatewayBusyError):
+        calls.begin(_call(calls))
+    calls.begin(other)
+    for _ in range(5):
+        with pytest.raises(GatewayBusyError):
+            calls.begin(_call(calls, "c"))
+    first.log = second.log = "orders"
+    calls.begin_tail(first)
+    with pytest.raises(GatewayBusyError):
+        calls.begin_tail(second)
+    full = 'event=limited limit=max_calls identity="token:c" peer=1.2.3.4:5 certificate=none'
+    assert audited() == [
+        'event=limited limit=max_calls_per_identity identity="token:a" peer=1.2.3.4:5 certificate=none',
+        full,
+        'event=limited limit=max_tails_per_identity identity="token:a" log="orders" peer=1.2.3.4:5 certificate=none',
+    ]
+    clock.now_s += TELL_S
+    calls.audit.tick()
+    assert audited() == [f"{full} times=4 within_s=60"]
+
+
+def test_a_caller_that_is_slowed_down_by_its_rate_is_told_once_a_minute(audited) -> None:
+    clock = Clock()
+    calls = GatewayCalls(GatewayConfig(bytes_per_s=1000), clock)
+    call = OpenCall("DoGet", "ipv4:1.2.3.4:5", CallerIdentity("certificate", "etl"), Context(), calls, "orders")
+    calls.begin(call)
+    call.check = lambda: setattr(clock, "now_s", clock.now_s + 1.0)
+    for _ in range(3):
+        call.pace(20)
+    line = 'event=limited limit=bytes_per_s identity="certificate:etl" log="orders" peer=1.2.3.4:5 certificate="etl"'
+    assert audited() == [line]
+    calls.audit.close()
+    assert audited() == [f"{line} times=2 within_s=60"]
+
+
+def test_a_reader_that_is_ended_because_it_stands_still_has_one_audit_line(audited) -> None:
+    clock = Clock()
+    calls = GatewayCalls(GatewayConfig(), clock)
+    watch, call = CallWatch(calls, 100.0), _call(calls)
+    calls.begin(call)
+    with call.waiting_for_caller():
+        clock.now_s += 100.0
+        watch.look()
+        watch.look()
+    assert audited() == ['event=limited limit=stall_s identity="token:a" peer=1.2.3.4:5 certificate=none']
+    calls.audit.close()
+    assert audited() == []
+
+
+def test_callers_at_their_limits_cannot_fill_the_audit_log(audited) -> None:
+    calls = GatewayCalls(GatewayConfig(max_calls=1))
+    calls.begin(_call(calls))
+    for number in range(MOST_KINDS + 500):
+        with pytest.raises(GatewayBusyError):
+            calls.begin(_call(calls, f"name-{number}"))
+    assert len(audited()) == MOST_KINDS + 1
