@@ -27,6 +27,8 @@
 #   make tiers    a log whose history moves into a table while tierers are killed, half of them beside Spark; then one of ten
 #                 times the size of its bookies' disks, as root (KILLS=50; SEED=1)
 #   make transactions  writers of transactions over three logs are killed, and the driver of a stream into 20 logs (KILLS=50; SEED=1)
+#   make gateway  two gateways are killed beneath callers who repeat at the other one (KILLS=50; SEED=1)
+#   make callers  callers of two gateways beside lists of rows, in memory; then the deliberate bugs of it (HISTORIES=2000; SEED=1)
 #   make fuzz     spoilt messages and files against everything that reads them (FUZZ_SECONDS=600; SEED=1; TARGET=…)
 #   make commands every command with random arguments and files, twice at once, and killed on the way (MINUTES=60; SEED=1;
 #                 BUG="name": with a deliberate bug; BUGS=1: after how many cases each of them is found)
@@ -83,7 +85,7 @@ HISTORIES ?= 2000
 FARM ?= farm
 SEED ?= 1
 
-.PHONY: demo check test soak lint compiled format simulate mutants chaos partitions directories farm lost-bookie duel streams tiers transactions fuzz commands arrow latest several interrupts interop apache-tests pulsar topics bench bench-peers bench-page proto clean check-java
+.PHONY: demo check test soak lint compiled format simulate mutants chaos partitions directories farm lost-bookie duel streams tiers transactions gateway fuzz commands arrow latest several callers interrupts interop apache-tests pulsar topics bench bench-peers bench-page proto clean check-java
 
 demo: $(VENV)/installed check-java
 	$(RUN) examples/demo.py
@@ -103,7 +105,7 @@ soak: lint check-java $(VENV)/spark.jsa $(VENV)/byte-code
 	BK_SPARK_SOAK=1 $(QUICK_JVM) $(PYTEST) tests/cluster tests/spark tests/interop -m nightly
 	$(QUICK_JVM) $(PYTEST) tests/soak --timeout 3600
 	BK_SPARK_SOAK=1 $(QUICK_JVM) $(PYTEST) tests/spark/test_where.py
-	$(MAKE) simulate chaos directories lost-bookie duel streams tiers transactions fuzz commands arrow latest several mutants farm
+	$(MAKE) simulate chaos directories lost-bookie duel streams tiers transactions gateway fuzz commands arrow latest several callers mutants farm
 	$(MAKE) interrupts MINUTES=10
 
 # Each worker of pytest would compile all tests anew: they begin together. What is wrong with the tests, their run tells.
@@ -160,6 +162,13 @@ tiers: $(VENV)/test-installed check-java
 transactions: $(VENV)/test-installed check-java
 	$(RUN) -m tests.soak.transactions --kills $(KILLS) --seed $(SEED)
 	$(RUN) -m tests.soak.transactions.stream --kills 30 --seed $(SEED)
+
+gateway: $(VENV)/test-installed check-java
+	$(RUN) -m tests.soak.gateway --kills $(KILLS) --seed $(SEED)
+
+callers: $(VENV)/test-installed
+	$(RUN) -m tests.soak.callers --histories $(HISTORIES) --seed $(SEED)
+	$(RUN) -m tests.soak.callers --bugs
 
 fuzz: $(VENV)/test-installed
 	$(RUN) -m tests.soak.fuzz --seconds $(FUZZ_SECONDS) --seed $(SEED) $(if $(TARGET),--target $(TARGET))

@@ -1,0 +1,1 @@
+"""The gateway under fire: two of them are killed in turns beneath writers, a continuous writer and a tail."""
