@@ -193,7 +193,7 @@ def rows(number: int) -> pa.Table:
 
 def table_rows(folder: Path) -> Iterator[pa.RecordBatch]:
     """Sorted: an Iceberg table has no order of its own. It is read an append at a time, so that it fits into memory."""
-    table = load_catalog("default", type="sql", uri=f"sqlite:///{folder}/lake/catalog.db").load_table("soak.outgrown")
+    table = load_catalog("default", type="sql", uri=f"sqlite:///{folder}/lake/_catalog.db").load_table("soak.outgrown")
     first = 0
     while True:
         found = table.scan(f"id >= {first} and id < {first + 20 * APPENDED_ROWS}", selected_fields=("id", "filling")).to_arrow()
