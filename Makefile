@@ -27,7 +27,8 @@
 #   make tiers    a log whose history moves into a table while tierers are killed, half of them beside Spark; then one of ten
 #                 times the size of its bookies' disks, as root (KILLS=50; SEED=1)
 #   make transactions  writers of transactions over three logs are killed, and the driver of a stream into 20 logs (KILLS=50; SEED=1)
-#   make gateway  two gateways are killed beneath callers who repeat at the other one (KILLS=50; SEED=1)
+#   make gateway  two gateways are killed beneath callers who repeat at the other one; then hostile callers for a sixth of
+#                 MINUTES=60 (KILLS=50; SEED=1)
 #   make callers  callers of two gateways beside lists of rows, in memory; then the deliberate bugs of it (HISTORIES=2000; SEED=1)
 #   make fuzz     spoilt messages and files against everything that reads them (FUZZ_SECONDS=600; SEED=1; TARGET=…)
 #   make commands every command with random arguments and files, twice at once, and killed on the way (MINUTES=60; SEED=1;
@@ -165,6 +166,7 @@ transactions: $(VENV)/test-installed check-java
 
 gateway: $(VENV)/test-installed check-java
 	$(RUN) -m tests.soak.gateway --kills $(KILLS) --seed $(SEED)
+	$(RUN) -m tests.soak.gateway.hostile --minutes $$(($(MINUTES) / 6)) --seed $(SEED)
 
 callers: $(VENV)/test-installed
 	$(RUN) -m tests.soak.callers --histories $(HISTORIES) --seed $(SEED)

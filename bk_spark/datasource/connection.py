@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from bk_spark.config import ClientConfig
 from bk_spark.embedded.join import resolve
-from bk_spark.process_memory import keep_freed
+from bk_spark.process.memory import keep_freed
 
 if TYPE_CHECKING:
     from bk_spark.bookkeeper import BookKeeper

@@ -23,15 +23,18 @@ from bk_spark.gateway.calls.open_calls import GatewayCalls
 from bk_spark.gateway.service import FlightService
 from bk_spark.gateway.settings import GatewayConfig
 from bk_spark.host_port import HostPort
+from bk_spark.process.open_files import most_connections
 from bk_spark.tls.files import TlsSource
 from bk_spark.tls.grpc_credentials import server_credentials
 
 _MARGIN_BYTES: Final = 64 * KIB
 """Of a message, beside its batch."""
 
+MAX_CONNECTIONS: Final = 4_096
+"""Fewer if the process cannot open 512 files more: without a free file it could not reach the cluster."""
+
 _OPTIONS: Final[tuple[tuple[str, int], ...]] = (
     ("grpc.so_reuseport", 0),
-    ("grpc.max_allowed_incoming_connections", 4_096),
     ("grpc.max_concurrent_streams", 256),
     ("grpc.max_metadata_size", 16 * KIB),
     ("grpc.absolute_max_metadata_size", 16 * KIB),
@@ -82,8 +85,12 @@ class Gateway:
         self.port = 0
 
     def start(self) -> None:
-        """Raises ConfigError if it cannot listen at its address."""
-        options = (*_OPTIONS, ("grpc.max_receive_message_length", self._config.max_batch_bytes + _MARGIN_BYTES))
+        """Raises ConfigError if it cannot listen at its address, or may not open as many files as it needs."""
+        options = (
+            *_OPTIONS,
+            ("grpc.max_allowed_incoming_connections", most_connections(MAX_CONNECTIONS)),
+            ("grpc.max_receive_message_length", self._config.max_batch_bytes + _MARGIN_BYTES),
+        )
         self._server = grpc.server(
             self._threads, (self._service.handler(),), options=options, maximum_concurrent_rpcs=self.calls.threads
         )

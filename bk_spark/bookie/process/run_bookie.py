@@ -52,7 +52,7 @@ from bk_spark.metadata.ledger_ids import highest_issued_id, ledger_ids
 from bk_spark.metadata.registration import BookieAddress
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore
-from bk_spark.process_memory import keep_freed
+from bk_spark.process.memory import keep_freed
 from bk_spark.telemetry.logging_setup import name_bookie
 from bk_spark.tls.files import check_files
 

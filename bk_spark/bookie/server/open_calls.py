@@ -38,7 +38,7 @@ from bk_spark.bookie.server.disconnect import acknowledged_bytes, disconnect
 from bk_spark.bookie.server.waiting_adds import WaitingAdds
 from bk_spark.config import MIB, BookieConfig
 from bk_spark.errors import CorruptionError
-from bk_spark.process_memory import give_back, resident_bytes
+from bk_spark.process.memory import give_back, resident_bytes
 from bk_spark.wire.codec import unpack_add_request
 
 MAX_CALLS = 16_384

@@ -5,10 +5,7 @@ Ref: docs/guide/limits.md.
 
 from __future__ import annotations
 
-import resource
-
 from bk_spark.config import KIB
-from bk_spark.errors import ConfigError
 from bk_spark.wire.messages import KEEPALIVE_MS, MAX_MESSAGE_BYTES
 
 MAX_STREAMS = 256
@@ -22,12 +19,6 @@ HANDSHAKE_MS = 10_000
 
 IDLE_MS = 600_000
 """A connection without a call for this long is closed. Clients open another when they need one."""
-
-RESERVED_FILES = 512
-"""For the process's files that are not connections: logs, the index, the metadata store, and some more."""
-
-LEAST_CONNECTIONS = 16
-"""With fewer a bookie does not start: other bookies, a few clients and an operator would already be too many."""
 
 
 def server_options(connections: int) -> tuple[tuple[str, int], ...]:
@@ -46,21 +37,3 @@ def server_options(connections: int) -> tuple[tuple[str, int], ...]:
         ("grpc.keepalive_time_ms", 3 * KEEPALIVE_MS),
         ("grpc.keepalive_timeout_ms", KEEPALIVE_MS),
     )
-
-
-def most_connections(wanted: int, ports: int) -> int:
-    """As many of ``wanted`` for each port as the limit of open files allows: without a free file no log could be opened.
-
-    Raises ConfigError if the process may not open as many files as a few connections need.
-    """
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = wanted * ports + RESERVED_FILES
-    if soft != resource.RLIM_INFINITY and soft < needed:
-        soft = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-    found = wanted if soft == resource.RLIM_INFINITY else min(wanted, (soft - RESERVED_FILES) // ports)
-    if found < LEAST_CONNECTIONS:
-        least = RESERVED_FILES + LEAST_CONNECTIONS * ports
-        remedy = f"raise it (ulimit -n) to {least} at least: a bookie needs a file for each connection"
-        raise ConfigError("the limit of open files", soft, remedy)
-    return found

@@ -33,7 +33,7 @@ from bk_spark.bookie.server.apache.users import ApacheUsers
 from bk_spark.bookie.server.audit import Audit, Caller, GrpcCaller
 from bk_spark.bookie.server.new_ledgers import LedgerIds
 from bk_spark.bookie.server.open_calls import OpenCalls
-from bk_spark.bookie.server.options import most_connections, server_options
+from bk_spark.bookie.server.options import server_options
 from bk_spark.bookie.server.request_metrics import ServedReadMeter, count_confirmed_read, count_refused_add
 from bk_spark.bookie.server.requests import Requests
 from bk_spark.bookie.server.waiting_adds import BUSY, WaitingAdds
@@ -42,6 +42,7 @@ from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import BookKeeperError, ConfigError, FormatVersionError
 from bk_spark.host_port import HostPort, why_not_bound
 from bk_spark.metadata.registration import ApachePort
+from bk_spark.process.open_files import most_connections
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.proto.bookie_pb2_grpc import BookieServicer, add_BookieServicer_to_server
 from bk_spark.telemetry.audit_lines import Who

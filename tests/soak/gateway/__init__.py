@@ -1,1 +1,4 @@
-"""The gateway under fire: two of them are killed in turns beneath writers, a continuous writer and a tail."""
+"""The gateway under fire: two of them are killed in turns beneath writers, a continuous writer and a tail; hostile callers.
+
+The second is ``hostile.py``.
+"""

@@ -37,7 +37,7 @@ from bk_spark.bookie.server.waiting_adds import WaitingAdds
 from bk_spark.config import KIB
 from bk_spark.errors import ConfigError
 from bk_spark.host_port import HostPort, why_not_bound
-from bk_spark.process_memory import give_back, resident_bytes
+from bk_spark.process.memory import give_back, resident_bytes
 from bk_spark.proto import apache_wire_pb2 as pb
 from bk_spark.tls.server_contexts import ServerContexts
 from bk_spark.wire.apache import version_2_server, version_3_server
