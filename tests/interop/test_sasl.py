@@ -152,7 +152,7 @@ def test_apaches_client_adds_reads_and_recovers_on_our_bookies(tmp_path: Path, o
     users = tmp_path / "users"
     users.write_text(f"{USER}:{PASSWORD}\n")
     users.chmod(0o600)
-    files, _ = local_tls(tmp_path / "tls")
+    files = local_tls(tmp_path / "tls").server
     tls = {"tls_certificate": files.certificate, "tls_key": files.key} if over_tls else {}
     options = [
         "-Dsetting.tlsProviderFactoryClass=org.apache.bookkeeper.tls.TLSContextFactory",
