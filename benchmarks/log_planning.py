@@ -30,7 +30,6 @@ from bk_spark.log.stored.names import LogNames
 from bk_spark.log.stored.paths import CHECKPOINT_INTERVAL, LogPaths
 from bk_spark.log.stored.values import (
     JOB_TAG,
-    LOG_TAG,
     CommitKind,
     CommittedLedger,
     Content,
@@ -42,7 +41,7 @@ from bk_spark.log.stored.values import (
 )
 from bk_spark.log.stream.follow import LogFollower
 from bk_spark.log.stream.positions import StreamPosition, behind
-from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
+from bk_spark.metadata.ledger_metadata import LOG_TAG, LedgerMetadata, new_ledger
 from bk_spark.metadata.store import Create, MetadataStore, SetValue, StoreChange
 from bk_spark.metadata.uri import parse_uri
 from bk_spark.metadata.znodes import Znodes

@@ -21,7 +21,7 @@ from bk_spark.client.ledger.recovery_on_open import recovered
 from bk_spark.client.ledger.write_handle import AdvWriteHandle, WriteHandle
 from bk_spark.config import ClientConfig, DigestType, LedgerOptions
 from bk_spark.embedded.join import advice_for, resolve, with_own_files
-from bk_spark.errors import ConfigError, MetadataConflictError, MetadataUnavailableError, UnauthorizedAccessError
+from bk_spark.errors import ConfigError, MetadataConflictError, MetadataUnavailableError, State, UnauthorizedAccessError
 from bk_spark.log.changes.jobs import WriteJob
 from bk_spark.log.cleanup.orphans import OLDER_THAN_S, Orphan, Orphans
 from bk_spark.log.cleanup.vacuum import LogVacuum, VacuumReport
@@ -33,9 +33,9 @@ from bk_spark.log.rows.key_lanes import AskedLanes
 from bk_spark.log.rows.read_rows import RowQuery
 from bk_spark.log.rows.several_logs import SeveralLogs, logs_at, snapshot_of
 from bk_spark.log.stored.tier_settings import Tier
-from bk_spark.log.stored.values import LOG_TAG, LogVersion
+from bk_spark.log.stored.values import LogVersion
 from bk_spark.log.tier.opener import LogLedgerOpener
-from bk_spark.metadata.ledger_metadata import LedgerMetadata, new_ledger
+from bk_spark.metadata.ledger_metadata import LOG_TAG, LedgerMetadata, new_ledger
 from bk_spark.metadata.registration import RegisteredBookie, list_bookies, open_root
 from bk_spark.metadata.store import MetadataStore
 from bk_spark.metadata.uri import parse_uri
@@ -155,7 +155,7 @@ class BookKeeper:
         """
         self._opened.is_needed = True
         metadata, version = self._ledgers.versioned(ledger_id)
-        if metadata.password != password:
+        if not metadata.is_opened_by(password):
             raise UnauthorizedAccessError(ledger_id)
         if recover:
             metadata = recovered(self.context, self._ledgers, metadata, version, of_application)
@@ -396,9 +396,12 @@ class BookKeeper:
         return count_rows(ReadHandle(self.context, self._ledgers, metadata))
 
     def _create(self, options: LedgerOptions, job: WriteJob | None) -> LedgerMetadata:
-        jobs = self.logs.jobs
+        jobs, secret = self.logs.jobs, None
         if job is not None:
-            jobs.ensure(job)
+            secret = jobs.ensure(job)
+            if secret is not None and options.password:
+                remedy = f"log '{job.log_name}' is secured, and its ledgers have keys: leave the password out"
+                raise ConfigError("the password for the log", State("(not shown)"), remedy)
             options = replace(options, custom_metadata={**options.custom_metadata, **job.ledger_tags()})
         for remaining in reversed(range(MAX_CREATE_TRIES)):
             with self._ledgers.new_id() as issued:
@@ -408,6 +411,7 @@ class BookKeeper:
                     self.context.choose_ensemble(options.ensemble_size, options.write_quorum),
                     created_ms=self.context.wall_clock_ms(),
                     creator_token=1 + self.context.choose(2**62),
+                    secret=secret,
                 )
                 try:
                     changes = [] if job is None else jobs.creation_of_ledger(job, metadata.ledger_id)

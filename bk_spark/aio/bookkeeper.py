@@ -121,7 +121,7 @@ class AsyncBookKeeper:
         """As ``BookKeeper.open_ledger``. A cancelled recovery stops where it is; the next one goes on from there."""
         client, calls = self._client, self._calls
         metadata, version = await calls.in_thread(lambda: client.ledgers.versioned(ledger_id))
-        if metadata.password != password:
+        if not metadata.is_opened_by(password):
             raise UnauthorizedAccessError(ledger_id)
         if recover:
             work = recover_ledger(client.context, client.ledgers, metadata, version, of_application)

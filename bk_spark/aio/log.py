@@ -33,6 +33,7 @@ from bk_spark.log.rows.row_buffer import MAX_DELAY_S
 from bk_spark.log.rows.row_writer import leader_of
 from bk_spark.log.rows.tail_pace import TailPace
 from bk_spark.log.rows.tail_plan import LATEST
+from bk_spark.log.secure_log import SecuredLog
 from bk_spark.log.stored.by_key.settings import KeyCompaction
 from bk_spark.log.stored.snapshot import LogSnapshot
 from bk_spark.log.stored.tier_settings import Tier
@@ -70,6 +71,14 @@ class AsyncLog:
     async def set_tier(self, tier: Tier) -> None:
         """See ``Log.set_tier``."""
         await self._calls.in_thread(lambda: self._log.set_tier(tier))
+
+    async def secure(self) -> SecuredLog:
+        """See ``Log.secure``. If the call is cancelled, what it does is done to its end."""
+        return await self._calls.in_thread(self._log.secure)
+
+    async def is_secured(self) -> bool:
+        """Whether the log's new ledgers have keys, as the property ``Log.is_secured``."""
+        return await self._calls.in_thread(lambda: self._log.is_secured)
 
     async def compaction(self) -> KeyCompaction | None:
         """How the log is compacted by key, as the property ``Log.compaction``."""

@@ -17,6 +17,9 @@ for one. So normal adds to ledgers of which the bookie has nothing are refused u
 *Lapsed.* A bookie that could not move its boot epoch for long (process/boot_epoch_keeper.py) takes nothing that it would have
 to promise: no add, fence or other change. A deletion promises nothing: it may come back.
 
+*Keyed ledgers.* Whoever may read one cannot write to it: it has a key for each. What is stored is the hash of the one for
+reads, which follows from the one for writes (entries/digest.py). A request without a key, from Apache's wire, is refused.
+
 *Read-only.* A bookie whose disks are full, or whose operator ordered it, takes only fences, explicit LACs and the adds of
 recoveries. An *exhausted* bookie takes only fences, so that space remains for what it took already, for deletions and for
 garbage collection.
@@ -31,7 +34,7 @@ from dataclasses import replace
 
 from bk_spark.bookie.index.values import MAX_UNSETTLED, Limbo
 from bk_spark.bookie.storage.stored_ledgers import LedgerFacts
-from bk_spark.entries.digest import is_other_ledger, is_same_key, is_same_password, master_key_hash
+from bk_spark.entries.digest import is_other_ledger, is_same_key, is_same_password, master_key_hash, writable_hash
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
 from bk_spark.wire.messages import (
     NO_KEY,
@@ -53,7 +56,7 @@ ORDERED = "an operator ordered it ('bk-spark bookie read-only off BOOKIE_ID' end
 
 _REFUSALS = {
     Status.WRONG_BOOKIE: "this is bookie {bookie}",
-    Status.UNAUTHORIZED: "the password of ledger {ledger} is another one",
+    Status.UNAUTHORIZED: "the password of ledger {ledger} is another one, or it has a key that was not given",
     Status.FENCED: "ledger {ledger} is fenced: only its recovery may add to it",
     Status.READ_ONLY: "bookie {bookie} is read-only{problem}",
     Status.OTHER_LEDGER: "bookie {bookie} has another ledger {ledger}, of another creator: this id was given out twice",
@@ -190,9 +193,13 @@ class Admission:
     def _of_key(self, request: _Keyed, facts: LedgerFacts | None) -> Status:
         if request.bookie_id != self._bookie_id:
             return Status.WRONG_BOOKIE
-        if facts is None or (request.master_key == NO_KEY and isinstance(request, ForceRequest | LastAddConfirmedRequest)):
+        if facts is None:
             return Status.OK
-        asked = master_key_hash(request.master_key)
+        if request.master_key == NO_KEY and isinstance(request, ForceRequest | LastAddConfirmedRequest):
+            return Status.UNAUTHORIZED if facts.is_keyed else Status.OK
+        # A read key is no write key, whatever is stored: otherwise who came first with one could give readers his entries.
+        is_read = isinstance(request, ReadRequest | LastAddConfirmedRequest) and not request.fence
+        asked = master_key_hash(request.master_key) if is_read else writable_hash(request.master_key)
         if is_same_key(facts.master_key_hash, asked):
             return Status.OK
         if is_other_ledger(facts.master_key_hash, asked):

@@ -33,7 +33,7 @@ from bk_spark.bookie.storage.open_storage import OpenOptions, open_frozen, open_
 from bk_spark.bookie.storage.stored_ledgers import DURABLE_WAIT_S, LedgerFacts
 from bk_spark.config import BookieConfig
 from bk_spark.entries.batch import NO_ENTRY
-from bk_spark.entries.digest import is_foreign, master_key_hash
+from bk_spark.entries.digest import is_foreign, writable_hash
 from bk_spark.errors import BookKeeperError, NotOpenedError, StorageError
 from bk_spark.version import VERSION
 from bk_spark.wire import messages
@@ -314,7 +314,7 @@ class Bookie:
             if facts is not None and request.own_key_hash and not is_foreign(facts.master_key_hash, request.own_key_hash):
                 return False
             return self.storage.delete(ledger_id, request.deleted_ms, request.decided_at)
-        key = master_key_hash(request.master_key) if facts is None else facts.master_key_hash
+        key = writable_hash(request.master_key) if facts is None else facts.master_key_hash
         match request:
             case messages.AddRequest():
                 return self.storage.put(request.batch, key, is_recovery=request.recovery)

@@ -138,6 +138,8 @@ class WholeReads:
                 raise _RefusedError(Status.UNKNOWN)
             self._storage.verify_missing(ledger_id)
             raise _RefusedError(Status.NO_SUCH_LEDGER)
+        if facts.is_keyed:
+            raise _RefusedError(Status.UNAUTHORIZED)  # these reads have no key
         return facts
 
     def _begin(self, ledger_id: int, first: int, last: int) -> _Run:

@@ -154,6 +154,7 @@ def _state(head: Head, snapshot: LogSnapshot, as_json: bool) -> dict[str, object
         "open_ledgers": [ledger.ledger_id for ledger in head.writer.open_ledgers],
         **(asdict(head.retention) if as_json else {"keeps": _retention(head.retention)}),
         **described(head.compaction),
+        "secured": head.is_secured,
     }
 
 

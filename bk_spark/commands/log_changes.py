@@ -81,6 +81,11 @@ def add(group: Commands) -> None:
     truncate = log_command(group, "truncate", text, _truncate)
     text = "what is wholly before this place goes, by whole ledgers; the last ledger always stays"
     truncate.add_argument("--before", type=log_position, required=True, metavar="LEDGER[:ENTRY]", help=text)
+    text = (
+        "give the ledgers that are written from now on keys, so that bookies let nobody read them who is no member of the "
+        "cluster; it cannot be taken back, and ledgers that are there already stay as they are"
+    )
+    log_command(group, "secure", text, _secure)
     log_compaction.add(group)
     text = (
         "give back space: truncate what the log's retention lets go, delete ledgers that no version lists which is still kept. "
@@ -131,6 +136,19 @@ def _recover(args: argparse.Namespace) -> None:
         "rows": sum(ledger.rows for ledger in closed),
     }
     print_record(record, as_json=args.json)
+
+
+def _secure(args: argparse.Namespace) -> None:
+    with bookkeeper(args) as client:
+        found = client.open_log(args.name).secure()
+    if found.was_secured:
+        say(f"log '{args.name}' was secured before")
+    if found.ledgers_without_key:
+        say(
+            f"{found.ledgers_without_key} of its {found.ledgers} ledgers were written before, and have no key: everybody reads "
+            f"them whom bookies let in. 'bk-spark log compact {args.name}' writes them anew, and a vacuum deletes them later"
+        )
+    print_record(asdict(found), as_json=args.json)
 
 
 def _truncate(args: argparse.Namespace) -> None:

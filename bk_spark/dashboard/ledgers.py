@@ -10,9 +10,8 @@ from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.dashboard.cluster import LOST
 from bk_spark.dashboard.snapshots import Record
 from bk_spark.errors import BookKeeperError, NoSuchLogError
-from bk_spark.log.stored.values import LOG_TAG
 from bk_spark.metadata.ledger_ids import ledger_pages
-from bk_spark.metadata.ledger_metadata import LedgerMetadata, LedgerState
+from bk_spark.metadata.ledger_metadata import LOG_TAG, LedgerMetadata, LedgerState
 from bk_spark.metadata.under_replication import UnderReplication
 
 MAX_PAGE = 500

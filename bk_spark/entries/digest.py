@@ -55,6 +55,8 @@ APACHE_KEY_BYTES = 20
 _STORED_BYTES = 16
 _TOKEN_BYTES = 8
 _NO_TOKEN = bytes(_TOKEN_BYTES)
+_SIGN = 0x80
+"""In the last byte of a token: it is negative."""
 
 
 def master_key(password: bytes, creator_token: int = 0) -> bytes:
@@ -66,6 +68,22 @@ def master_key(password: bytes, creator_token: int = 0) -> bytes:
     return hashlib.sha1(b"ledger" + password).digest() + creator_token.to_bytes(_TOKEN_BYTES, "little", signed=True)
 
 
+def write_proof(secret: bytes, ledger_id: int, creator_token: int) -> bytes:
+    """The 20 bytes by which requests write to a keyed ledger. They follow from its log's secret."""
+    named = ledger_id.to_bytes(8, "big") + creator_token.to_bytes(_TOKEN_BYTES, "big", signed=True)
+    return hmac.digest(secret, b"write" + named, "sha256")[:APACHE_KEY_BYTES]
+
+
+def read_password(proof: bytes) -> bytes:
+    """The password by which a keyed ledger is read. It follows from the write proof, and the proof does not follow from it."""
+    return hashlib.sha256(b"read" + proof).digest()
+
+
+def is_keyed(key: bytes) -> bool:
+    """Whether a master key, or the hash of one, is of a keyed ledger: its token is negative."""
+    return bool(key) and key[-1] >= _SIGN
+
+
 def whole_key(proof: bytes) -> bytes:
     """The master key of a request over Apache's wire, which carries the proof of the password alone."""
     is_proof = len(proof) == APACHE_KEY_BYTES  # version 3 takes any bytes for one
@@ -73,8 +91,20 @@ def whole_key(proof: bytes) -> bytes:
 
 
 def master_key_hash(key: bytes) -> bytes:
-    """The 24 bytes that a bookie stores of a master key: a hash, which cannot be presented as the key, and the token."""
-    return hashlib.sha256(b"stored" + key[:APACHE_KEY_BYTES]).digest()[:_STORED_BYTES] + key[APACHE_KEY_BYTES:]
+    """The 24 bytes that a bookie stores of a master key: a hash, which cannot be presented as the key, and the token.
+
+    Of a keyed ledger it is the key that reads show. Its hash is one of its own, so that no request without the token fits it.
+    """
+    kind = b"keyed" if is_keyed(key) else b"stored"
+    return hashlib.sha256(kind + key[:APACHE_KEY_BYTES]).digest()[:_STORED_BYTES] + key[APACHE_KEY_BYTES:]
+
+
+def writable_hash(key: bytes) -> bytes:
+    """The hash that a bookie stores of the ledger to which the owner of this master key may write."""
+    if not is_keyed(key):
+        return master_key_hash(key)
+    reads = hashlib.sha1(b"ledger" + read_password(key[:APACHE_KEY_BYTES])).digest()
+    return master_key_hash(reads + key[APACHE_KEY_BYTES:])
 
 
 def is_other_ledger(stored: bytes, asked: bytes) -> bool:

@@ -39,6 +39,7 @@ from bk_spark.log.rows.row_writer import RowWriteHandle
 from bk_spark.log.rows.tail_pace import TailPace
 from bk_spark.log.rows.tail_plan import LATEST, TailedLog, TailPlan
 from bk_spark.log.rows.tail_rows import RowTail
+from bk_spark.log.secure_log import SecuredLog, secure
 from bk_spark.log.stored.by_key.settings import KeyCompaction
 from bk_spark.log.stored.by_key.spans import end_of_unit, start_of_unit
 from bk_spark.log.stored.schema import parse_schema, timestamps_of_dates
@@ -118,6 +119,20 @@ class Log:
         catalog does not answer.
         """
         self._access.tables.set_tier(opener_of(self), tier)
+
+    def secure(self) -> SecuredLog:
+        """Give the ledgers that are written from now on keys: bookies then let nobody read them who reads no metadata.
+
+        It cannot be taken back. Ledgers that the log lists already stay as they are, and a leader is displaced: what it
+        confirmed stays. Writes that are under way fail at their commit, and are to be run again. Called again it finishes what
+        was cut short. Raises ConfigError for a log with a password, and beside bookies of Apache's; as ``recover``.
+        """
+        return secure(self._logs, self.name, self.uid, self.recover)
+
+    @property
+    def is_secured(self) -> bool:
+        """Whether the log's new ledgers have keys."""
+        return self._logs.names.head(self.name, self.uid).is_secured
 
     @property
     def compaction(self) -> KeyCompaction | None:

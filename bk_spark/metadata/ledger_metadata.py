@@ -15,9 +15,9 @@ from enum import Enum
 
 from bk_spark.config import DigestType, LedgerOptions
 from bk_spark.entries.batch import NO_ENTRY
-from bk_spark.entries.digest import master_key
+from bk_spark.entries.digest import APACHE_KEY_BYTES, master_key, read_password, write_proof
 from bk_spark.errors import BookKeeperError, ConfigError, CorruptionError
-from bk_spark.metadata.ledger_metadata_versions import read, written
+from bk_spark.metadata.ledger_metadata_versions import is_of_keyed, read, written
 from bk_spark.proto.ledger_metadata_pb2 import LedgerMetadataFormat
 from bk_spark.quorum import IdPattern, check_quorums, pattern_of_slot
 
@@ -35,6 +35,8 @@ NO_TOKEN = 0
 
 APPLICATION_TAG = "application"
 """The custom metadata in which applications on Apache BookKeeper say that a ledger is theirs."""
+LOG_TAG = "bk_spark.log"
+"""Custom metadata of a ledger: the uid of the only log that may list it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,10 @@ class LedgerMetadata:
     creator_token: int = 0
     custom_metadata: tuple[tuple[str, bytes], ...] = ()
     """Pairs, ascending by key."""
+    is_keyed: bool = False
+    """Whether its keys come from the secret of a log. Then ``password`` is what its readers' key comes from."""
+    write_proof: bytes = field(default=b"", repr=False, compare=False)
+    """Of a keyed ledger, in the memory of those who write to it. It is not stored: client/driver/log_secrets.py derives it."""
 
     def __post_init__(self) -> None:
         check_quorums(self.ensemble_size, self.write_quorum, self.ack_quorum)
@@ -74,8 +80,18 @@ class LedgerMetadata:
 
     @property
     def master_key(self) -> bytes:
-        """What requests show bookies (entries/digest.py)."""
-        return master_key(self.password, self.creator_token)
+        """What requests show bookies (entries/digest.py). Of a keyed ledger without ``write_proof`` it is the key for reads."""
+        return self.write_proof + self.read_key[APACHE_KEY_BYTES:] if self.write_proof else self.read_key
+
+    @property
+    def read_key(self) -> bytes:
+        """What reads that do not fence show bookies: only for keyed ledgers is it another key than ``master_key``."""
+        # Bookies take a negative token for a keyed ledger's. A ledger of Apache's may have one: it goes without.
+        return master_key(self.password, self.creator_token if self.is_keyed else max(self.creator_token, NO_TOKEN))
+
+    def is_opened_by(self, password: bytes) -> bool:
+        """Whether that is the ledger's password. Who can read the metadata of a keyed ledger needs none."""
+        return password == (b"" if self.is_keyed else self.password)
 
     @property
     def is_closed(self) -> bool:
@@ -142,7 +158,7 @@ class LedgerMetadata:
         return replace(self, custom_metadata=_pairs({**dict(self.custom_metadata), key: value}))
 
     def encode(self) -> bytes:
-        """The znode's value in format version 3, whichever version was read."""
+        """The znode's value in the newest format version, whichever version was read."""
         message = LedgerMetadataFormat(
             quorumSize=self.write_quorum,
             ensembleSize=self.ensemble_size,
@@ -160,17 +176,17 @@ class LedgerMetadata:
             message.segment.add(ensembleMember=fragment.ensemble, firstEntryId=fragment.first_entry_id)
         for key, value in self.custom_metadata:
             message.customMetadata.add(key=key, value=value)
-        return written(message)
+        return written(message, is_keyed=self.is_keyed)
 
     @staticmethod
     def decode(ledger_id: int, value: bytes) -> LedgerMetadata:
-        """Decode a znode's value in format version 1, 2 or 3.
+        """Decode a znode's value in any format version.
 
         Raises CorruptionError if it is not ledger metadata, FormatVersionError for a newer version, ConfigError for one of
         Apache BookKeeper's digest types that bk_spark does not have.
         """
         what = f"the metadata of ledger {ledger_id}"
-        return _from_message(ledger_id, what, read(what, value))
+        return _from_message(ledger_id, what, read(what, value), is_keyed=is_of_keyed(value))
 
     def _problem(self) -> str | None:
         if self.is_closed != (self.last_entry_id is not None):
@@ -179,6 +195,10 @@ class LedgerMetadata:
             return f"last entry id {self.last_entry_id}"
         if self.length < 0:
             return f"length {self.length}"
+        if self.is_keyed and self.creator_token >= NO_TOKEN:
+            return f"its creator's token is {self.creator_token}, and a keyed ledger's is negative"
+        if self.write_proof and read_password(self.write_proof) != self.password:
+            return "its key for reads does not follow from its log's secret"
         firsts = [f.first_entry_id for f in self.fragments]
         if not firsts or firsts[0] != 0 or any(a >= b for a, b in itertools.pairwise(firsts)):
             return f"fragments start at {firsts}"
@@ -191,9 +211,20 @@ class LedgerMetadata:
 
 
 def new_ledger(
-    ledger_id: int, options: LedgerOptions, ensemble: tuple[str, ...], *, created_ms: int, creator_token: int
+    ledger_id: int,
+    options: LedgerOptions,
+    ensemble: tuple[str, ...],
+    *,
+    created_ms: int,
+    creator_token: int,
+    secret: bytes | None = None,
 ) -> LedgerMetadata:
-    """The metadata of a new ledger."""
+    """The metadata of a new ledger: of a keyed one with the secret of its log. ``creator_token`` is above 0."""
+    proof = b""
+    if secret is not None:
+        creator_token = -creator_token
+        proof = write_proof(secret, ledger_id, creator_token)
+        options = replace(options, password=read_password(proof))
     return LedgerMetadata(
         ledger_id,
         options.ensemble_size,
@@ -205,10 +236,12 @@ def new_ledger(
         created_ms=created_ms,
         creator_token=creator_token,
         custom_metadata=_pairs(options.custom_metadata),
+        is_keyed=secret is not None,
+        write_proof=proof,
     )
 
 
-def _from_message(ledger_id: int, what: str, message: LedgerMetadataFormat) -> LedgerMetadata:
+def _from_message(ledger_id: int, what: str, message: LedgerMetadataFormat, *, is_keyed: bool) -> LedgerMetadata:
     is_closed = message.state == LedgerMetadataFormat.CLOSED
     if not is_closed and message.HasField("lastEntryId") and message.lastEntryId != NO_ENTRY:
         raise CorruptionError(what, f"last entry id {message.lastEntryId} of a ledger that is not CLOSED")
@@ -228,6 +261,7 @@ def _from_message(ledger_id: int, what: str, message: LedgerMetadataFormat) -> L
             message.ctime,
             message.cToken,
             _pairs({_text(what, entry.key): entry.value for entry in message.customMetadata}),
+            is_keyed,
         )
     except CorruptionError:
         raise

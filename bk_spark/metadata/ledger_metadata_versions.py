@@ -1,4 +1,5 @@
-"""Apache BookKeeper's three formats of a ledger's metadata. All are read into one message, only the newest is written.
+"""Apache BookKeeper's three formats of a ledger's metadata, and ours of keyed ledgers. All are read into one message; written
+is the newest of Apache's, and of a keyed ledger ours.
 
 ::
 
@@ -7,6 +8,7 @@
                                                     ledger is open, last entry id (-102: IN_RECOVERY), tab, CLOSED
     BookieMetadataFormatVersion<tab>2<newline>      LedgerMetadataFormat in protobuf's text format
     BookieMetadataFormatVersion<tab>3<newline>      its length as a varint, LedgerMetadataFormat
+    BookieMetadataFormatVersion<tab>4<newline>      the same, of a keyed ledger: programs that know nothing of keys refuse it
 
 Version 1 has no ack quorum (it equals the write quorum), digest type, password or time of creation.
 
@@ -24,7 +26,10 @@ from bk_spark.errors import CorruptionError, FormatVersionError
 from bk_spark.proto.ledger_metadata_pb2 import LedgerMetadataFormat
 
 VERSION = 3
-"""The version that is written, and the newest that is read."""
+"""The version that is written."""
+
+VERSION_OF_KEYED = 4
+"""That of keyed ledgers, and the newest that is read."""
 
 _MAGIC = b"BookieMetadataFormatVersion\t"
 _CLOSED = "CLOSED"
@@ -34,10 +39,11 @@ _IN_RECOVERY = -102
 _NUMBER = re.compile(r"-?[0-9]{1,19}")
 
 
-def written(message: LedgerMetadataFormat) -> bytes:
+def written(message: LedgerMetadataFormat, *, is_keyed: bool) -> bytes:
     """The znode's value."""
+    version = VERSION_OF_KEYED if is_keyed else VERSION
     encoded = message.SerializeToString(deterministic=True)
-    return _MAGIC + b"%d\n" % VERSION + _varint(len(encoded)) + encoded
+    return _MAGIC + b"%d\n" % version + _varint(len(encoded)) + encoded
 
 
 def read(what: str, value: bytes) -> LedgerMetadataFormat:
@@ -55,14 +61,19 @@ def read(what: str, value: bytes) -> LedgerMetadataFormat:
     return message
 
 
+def is_of_keyed(value: bytes) -> bool:
+    """Whether a znode's value, which ``read`` understands, is a keyed ledger's."""
+    return value.startswith(_MAGIC + b"%d\n" % VERSION_OF_KEYED)
+
+
 def _header(what: str, value: bytes) -> tuple[int, bytes]:
     if not value.startswith(_MAGIC):
         raise CorruptionError(what, "it does not start with BookieMetadataFormatVersion")
     digits, _, rest = value[len(_MAGIC) :].partition(b"\n")
     if not digits.isdigit() or len(digits) > 9 or int(digits) == 0:
         raise CorruptionError(what, f"its version is {digits[:20]!r}")
-    if int(digits) > VERSION:
-        raise FormatVersionError(what, int(digits), VERSION)
+    if int(digits) > VERSION_OF_KEYED:
+        raise FormatVersionError(what, int(digits), VERSION_OF_KEYED)
     return int(digits), rest
 
 
@@ -100,14 +111,14 @@ def _read_text(what: str, rest: bytes) -> LedgerMetadataFormat:
 
 
 def _read_delimited(what: str, rest: bytes) -> LedgerMetadataFormat:
-    """Version 3."""
+    """Versions 3 and 4."""
     size, start = _read_varint(what, rest)
     if start + size != len(rest):
         raise CorruptionError(what, f"{len(rest) - start} bytes follow where {size} are announced")
     return LedgerMetadataFormat.FromString(rest[start:])
 
 
-_READERS = {1: _read_lines, 2: _read_text, 3: _read_delimited}
+_READERS = {1: _read_lines, 2: _read_text, VERSION: _read_delimited, VERSION_OF_KEYED: _read_delimited}
 
 
 def _number(what: str, text: str) -> int:

@@ -61,6 +61,10 @@ class ClusterPeers:
         metadata, version = self._ledgers.versioned(ledger_id)
         return recovered(self._context, self._ledgers, metadata, version)
 
+    def write_key(self, metadata: LedgerMetadata) -> bytes:
+        """The master key of requests that add to the ledger or fence it. Raises as ``LogSecrets.writable``."""
+        return self._context.secrets.writable(metadata).master_key
+
     def read(self, metadata: LedgerMetadata, first: int, last: int, without: str) -> Iterator[EncodedBatch]:
         """What the bookie ``without`` should hold from ``first`` to ``last``, inclusive, read from other bookies.
 

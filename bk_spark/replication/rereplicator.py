@@ -20,7 +20,7 @@ from dataclasses import replace
 from functools import partial
 
 from bk_spark.client.driver.client_context import ClientContext
-from bk_spark.client.driver.run_state_machine import run_state_machine
+from bk_spark.client.driver.run_state_machine import run_writing
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.protocol.limits import CopyLimits, RecoverLimits
 from bk_spark.entries.rate import ByteRate
@@ -62,7 +62,7 @@ class Rereplicator:
         marks = marks or UnderReplication(context.store, context.znodes)
         self._lock = ReplicationLock(context.store, context.znodes, marks, owner)
         self._means = RereplicationMeans(
-            partial(run_state_machine, context),
+            partial(run_writing, context),
             CopyLimits.of(context.config),
             ByteRate(recovery.replicate_bytes_per_s),
             RecoverLimits.of(context.config),

@@ -26,12 +26,15 @@ from bk_spark.wire.body import with_body, without_body
 from bk_spark.wire.messages import (
     MAX_NAMED_LEDGERS,
     MAX_TEXT,
+    NO_KEY,
+    OPEN_VERSION,
     PROTOCOL_VERSION,
     AddReply,
     AddRequest,
     ReadBatch,
     ReadEnd,
     Status,
+    version_of,
 )
 
 _STATUSES: dict[int, Status] = {status.value: status for status in Status}
@@ -50,7 +53,7 @@ _KEPT_PATTERNS = 256
 
 def encode_add_request(request: AddRequest, *, with_its_body: bool = True) -> pb.AddRequest:
     return pb.AddRequest(
-        version=PROTOCOL_VERSION,
+        version=version_of(request.master_key),
         request_id=request.request_id,
         bookie_id=request.bookie_id,
         master_key=request.master_key,
@@ -295,8 +298,8 @@ def _codec(
     in_message = message_type.DESCRIPTOR.fields_by_name
     wire_names = {field.name: _WIRE_NAMES.get(field.name, field.name) for field in dataclasses.fields(value_type)}  # type: ignore[arg-type]
     table = [(name, wire, *conversions.get(name, (_same, _same))) for name, wire in wire_names.items() if wire in in_message]
-    version = {"version": PROTOCOL_VERSION} if "version" in in_message else {}
-    assert {wire for _, wire, _, _ in table} | version.keys() == set(in_message)
+    has_version = "version" in in_message
+    assert {wire for _, wire, _, _ in table} | ({"version"} if has_version else set()) == set(in_message)
     is_ledger_request = "master_key" in in_message
     optional = {name for name, field in in_message.items() if field.has_presence and field.message_type is None}
 
@@ -304,10 +307,11 @@ def _codec(
         return getattr(message, wire) if wire not in optional or message.HasField(wire) else None
 
     def encode(value: _Value) -> _Message:
+        version = {"version": version_of(getattr(value, "master_key", NO_KEY))} if has_version else {}
         return message_type(**version, **{wire: write(getattr(value, name)) for name, wire, write, _ in table})
 
     def decode(message: Any) -> _Value:
-        if version:
+        if has_version:
             _check_version(what, message.version)
         if is_ledger_request:
             _check_text_and_key(message.bookie_id, message.master_key)
@@ -376,7 +380,7 @@ encode_administer_reply, decode_administer_reply = _codec(
 
 
 def encode_describe_request(bookie_id: str) -> pb.DescribeRequest:
-    return pb.DescribeRequest(version=PROTOCOL_VERSION, bookie_id=bookie_id)
+    return pb.DescribeRequest(version=OPEN_VERSION, bookie_id=bookie_id)
 
 
 def decode_describe_request(message: pb.DescribeRequest) -> str:
@@ -388,7 +392,7 @@ def decode_describe_request(message: pb.DescribeRequest) -> str:
 def encode_administer_request(
     bookie_id: str, operation: messages.AdminOperation, ledger_ids: Iterable[int] = ()
 ) -> pb.AdministerRequest:
-    return pb.AdministerRequest(version=PROTOCOL_VERSION, bookie_id=bookie_id, operation=operation.value, ledger_ids=ledger_ids)
+    return pb.AdministerRequest(version=OPEN_VERSION, bookie_id=bookie_id, operation=operation.value, ledger_ids=ledger_ids)
 
 
 def decode_administer_request(message: pb.AdministerRequest) -> tuple[str, messages.AdminOperation, tuple[int, ...]]:

@@ -21,6 +21,7 @@ import struct
 from functools import lru_cache
 
 from bk_spark.entries.batch import BatchHeader, EncodedBatch
+from bk_spark.entries.digest import is_keyed
 from bk_spark.errors import CorruptionError
 from bk_spark.wire.codec import checked_add, digest_type_of, pattern_of, printable, status_of
 from bk_spark.wire.messages import MAX_TEXT, AddReply, AddRequest, Status
@@ -35,9 +36,12 @@ _REPLY = struct.Struct(">IBBHQQ")
 
 
 @lru_cache(256)
-def bookie_hash(bookie_id: str) -> bytes:
-    """Which bookie an add is for: a port may be given to another one."""
-    return hashlib.sha256(bookie_id.encode()).digest()[:8]
+def bookie_hash(bookie_id: str, *, is_keyed: bool) -> bytes:
+    """Which bookie an add is for: a port may be given to another one.
+
+    For a keyed ledger it is a number of its own: bookies that could not keep others from reading it take it for another one's.
+    """
+    return hashlib.sha256((b"keyed " if is_keyed else b"") + bookie_id.encode()).digest()[:8]
 
 
 def pack_add(request: AddRequest, number: int) -> tuple[bytes, bytes | memoryview]:
@@ -52,7 +56,7 @@ def pack_add(request: AddRequest, number: int) -> tuple[bytes, bytes | memoryvie
         _ADD,
         flags,
         number,
-        bookie_hash(request.bookie_id),
+        bookie_hash(request.bookie_id, is_keyed=is_keyed(request.master_key)),
         request.master_key,
         header.ledger_id,
         header.first_entry_id,
@@ -82,7 +86,7 @@ def unpack_add(data: memoryview, at: int, end: int, bookie_id: str) -> tuple[int
     _, _, operation, flags, number, meant, key, ledger_id, first, last, *pattern, digest, confirmed, length, crc = fields
     if operation != _ADD:
         raise CorruptionError("a request", f"this bookie knows no operation {operation}")
-    if meant != bookie_hash(bookie_id):
+    if meant != bookie_hash(bookie_id, is_keyed=is_keyed(key)):
         return number, AddReply(number, Status.WRONG_BOOKIE, f"this is bookie {bookie_id}")
     try:
         digest_type = digest_type_of(digest)

@@ -10,11 +10,16 @@ from enum import Enum
 
 from bk_spark.config import MAX_BATCH_BYTES, DigestType
 from bk_spark.entries.batch import NO_ENTRY, EncodedBatch
-from bk_spark.entries.digest import Digester
+from bk_spark.entries.digest import Digester, is_keyed
 from bk_spark.proto import bookie_pb2 as pb
 from bk_spark.quorum import IdPattern
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
+"""Of requests about keyed ledgers: bookies that know only lower ones cannot keep others from reading them."""
+
+OPEN_VERSION = 2
+"""Of all other requests."""
+
 MAX_MESSAGE_BYTES = MAX_BATCH_BYTES + 64 * 1024
 """The largest message: one batch of the maximum size with its header."""
 
@@ -38,6 +43,11 @@ MAX_PROOF_BYTES = 24
 
 MAX_WAIT_MS = 60_000
 """The longest that a bookie holds a long poll; a client that waits longer asks again."""
+
+
+def version_of(master_key: bytes) -> int:
+    """The version of a request with this master key."""
+    return PROTOCOL_VERSION if is_keyed(master_key) else OPEN_VERSION
 
 
 class Verdict(Enum):

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from bk_spark.bookkeeper import BookKeeper
 from bk_spark.commands.connect import spark_options
 from bk_spark.datasource.jobs.compact_log import compact_log
 from bk_spark.local.cluster import LocalCluster
@@ -94,6 +95,29 @@ def test_batches_and_streams_go_through_tls_and_access_control(
     assert stream(spark, log, options) == [0, 0, 1]
     write_stream(spark, log, log + "-copy", options, tmp_path)
     assert load(spark, log + "-copy", options).count() == 3
+
+
+def test_a_secured_log_is_written_read_streamed_and_compacted_without_an_option(
+    secured_cluster: LocalCluster, spark: SparkSession, given: Options, tmp_path: Path
+) -> None:
+    source, target = (f"secured-{uuid.uuid4().hex}" for _ in range(2))
+    with BookKeeper(secured_cluster.metadata_uri, secured_cluster.client_config) as client:
+        for name in (source, target):
+            client.open_log(name, create=True).secure()
+        for ids in (2, 1):
+            save(spark.range(ids).repartition(1), source, given)
+        assert sorted(row.id for row in load(spark, source, given).collect()) == [0, 0, 1]
+        assert stream(spark, source, given) == [0, 0, 1]
+        write_stream(spark, source, target, given, tmp_path)
+        assert load(spark, target, given).count() == 3
+        compact_log(spark, given["metadata"], source, options={key: one for key, one in given.items() if key != "metadata"})
+        assert load(spark, source, given).count() == 3
+        for name in (source, target):
+            listed = client.ledger_metadata_many([one.ledger_id for one in client.open_log(name).ledgers()])
+            assert listed
+            assert all(one.is_keyed for one in listed)
+    told = refusal(lambda: save(spark.range(1), target, given | {"password": PASSWORD}))
+    assert "is secured, and its ledgers have keys: leave the password out" in told
 
 
 REFUSED: dict[str, tuple[Callable[[Path], dict[str, str | None]], str]] = {

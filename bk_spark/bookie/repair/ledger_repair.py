@@ -63,6 +63,9 @@ class Peers(Protocol):
         They lie in one fragment, whose ensemble names that bookie. Every entry was verified.
         """
 
+    def write_key(self, metadata: LedgerMetadata) -> bytes:
+        """The master key of requests that add to the ledger or fence it."""
+
     def check_key(self, metadata: LedgerMetadata) -> None:
         """Raise BookKeeperError if enough bookies for an ack quorum may hold the ledger under another key than its own."""
 
@@ -122,8 +125,9 @@ class LedgerRepair:
 
     def copy(self, metadata: LedgerMetadata, first: int, last: int, note: NoteCopied = lambda copied: None) -> None:
         """Copy the entries of one fragment that belong here from the other bookies, whether they are stored already or not."""
+        key = self.peers.write_key(metadata)
         for batch in self.peers.read(metadata, first, last, self.bookie_id):
-            self._done(AddRequest(next(self._numbers), self.bookie_id, metadata.master_key, batch, recovery=True))
+            self._done(AddRequest(next(self._numbers), self.bookie_id, key, batch, recovery=True))
             note(Copied(batch.header.count, len(batch.body)))
 
     def shares(self, metadata: LedgerMetadata, first: int, last: int) -> list[tuple[IdPattern, int, int]]:
@@ -142,7 +146,7 @@ class LedgerRepair:
     def _fence(self, metadata: LedgerMetadata) -> None:
         facts = self._storage.facts(metadata.ledger_id)
         if facts is None or not facts.is_durably_fenced:
-            self._done(FenceRequest(self.bookie_id, metadata.ledger_id, metadata.master_key))
+            self._done(FenceRequest(self.bookie_id, metadata.ledger_id, self.peers.write_key(metadata)))
 
     def _done(self, request: AddRequest | FenceRequest) -> None:
         reply = self._stage(request)

@@ -20,7 +20,7 @@ from bk_spark.bookie.log_files.writer import EntryLocation
 from bk_spark.bookie.storage.shared import SharedStorage
 from bk_spark.bookie.storage.write_cache import CachedLedger, from_summary
 from bk_spark.entries.batch import NO_ENTRY, EncodedBatch
-from bk_spark.entries.digest import is_foreign, is_other_ledger, master_key_hash
+from bk_spark.entries.digest import is_foreign, is_keyed, is_other_ledger, master_key_hash
 from bk_spark.errors import CorruptionError, MissingLogError
 
 DURABLE_WAIT_S = 10.0
@@ -42,6 +42,11 @@ class LedgerFacts:
     """The sequence of the ledger's last deletion, 0 if there was none. Everything with a lower sequence is gone."""
     is_deleted: bool = False
     """Nothing came after the deletion. Fence and master key are kept."""
+
+    @property
+    def is_keyed(self) -> bool:
+        """Whether each request must have a key of the ledger, reads too."""
+        return is_keyed(self.master_key_hash)
 
     def is_of_another_creator(self, master_key: bytes) -> bool:
         """Whether this is another ledger of the same id than the one that ``master_key`` names."""

@@ -22,6 +22,7 @@ from bk_spark.client.driver.bookies import Bookies
 from bk_spark.client.driver.channels import Channels
 from bk_spark.client.driver.connections import describe_failure
 from bk_spark.client.driver.event_loop import BEAT_MS, EventLoop, PatientClock, check_may_wait
+from bk_spark.client.driver.log_secrets import LogSecrets
 from bk_spark.client.driver.loop_work import LoopWork
 from bk_spark.client.protocol.limits import milliseconds
 from bk_spark.client.protocol.placement.arrange_racks import Choose
@@ -150,6 +151,8 @@ class ClientContext:
         self.store = store
         self.znodes = znodes
         self.config = config
+        self.secrets = LogSecrets(store, znodes)
+        """For those who write to keyed ledgers that others made."""
         self.marks = UnderReplication(store, znodes)
         """Marks of under-replicated ledgers; nothing is read or created before the first mark."""
         self.loop = EventLoop.get()

@@ -33,6 +33,16 @@ async def run_state_machine(context: ClientContext, metadata: LedgerMetadata, ma
         runner.stop()
 
 
+async def run_writing(context: ClientContext, metadata: LedgerMetadata, machine: StateMachine) -> Any:
+    """As ``run_state_machine``, for one that fences the ledger or adds to it: of a keyed ledger it derives the key for that.
+
+    Raises what ``LogSecrets.writable`` raises, too.
+    """
+    if metadata.is_keyed:
+        metadata = await context.blocking(lambda: context.secrets.writable(metadata))
+    return await run_state_machine(context, metadata, machine)
+
+
 def run_state_machine_and_wait(context: ClientContext, metadata: LedgerMetadata, machine: StateMachine) -> Any:
     """As ``run_state_machine``, from another thread. Raises ConfigError on the event loop's own thread."""
     context.check_may_wait()

@@ -225,7 +225,7 @@ class Runner:
     async def _read(self, command: sm.SendRead) -> None:
         end = sm.ReadEnded(command.request_id, Status.UNKNOWN, "the answer broke off")
         meter = ReadMeter(self._context.loop.time)
-        ids = self._addressed(command.bookie_id)
+        ids = self._addressed(command.bookie_id, changes=command.fence)
         request = ReadRequest(
             *ids, command.first, command.last, command.pattern, command.maximum_bytes, command.fence, self._metadata.digest_type
         )
@@ -278,7 +278,7 @@ class Runner:
     # --- the last add confirmed
 
     async def _read_last_add_confirmed(self, command: sm.SendReadLastAddConfirmed) -> None:
-        ids = self._addressed(command.bookie_id)
+        ids = self._addressed(command.bookie_id, changes=command.fence)
         request = LastAddConfirmedRequest(*ids, command.fence, command.beyond, command.wait_ms, self._digester)
         timeout_s = command.wait_ms / 1000 + self._context.config.read_timeout_s
         answer = await self._asked(self._bookie(command.bookie_id).last_add_confirmed(request, timeout_s))
@@ -302,9 +302,9 @@ class Runner:
     def _bookie(self, bookie_id: str) -> BookieClient:
         return self._context.bookies.bookie(bookie_id)
 
-    def _addressed(self, bookie_id: str) -> tuple[str, int, bytes]:
-        """The first fields of every request but an add."""
-        return bookie_id, self._metadata.ledger_id, self._master_key
+    def _addressed(self, bookie_id: str, *, changes: bool = True) -> tuple[str, int, bytes]:
+        """The first fields of every request but an add. ``changes``: it is no mere read, which shows the key for reads."""
+        return bookie_id, self._metadata.ledger_id, self._master_key if changes else self._metadata.read_key
 
     async def _asked(self, call: Awaitable[_Reply]) -> _Reply | str:
         """A bookie's reply, or in a few words why there is none."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bk_spark.client.driver.client_context import ClientContext
-from bk_spark.client.driver.run_state_machine import run_state_machine
+from bk_spark.client.driver.run_state_machine import run_writing
 from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.protocol.limits import RecoverLimits
 from bk_spark.client.protocol.recover_ledger import RecoverLedger
@@ -43,7 +43,7 @@ async def recover(
         metadata.check_may_change(of_application)
         machine = RecoverLedger(metadata, version, RecoverLimits.of(context.config))
         try:
-            metadata, version = await run_state_machine(context, metadata, machine)
+            metadata, version = await run_writing(context, metadata, machine)
         except MetadataConflictError:
             if remaining == 0:
                 raise

@@ -224,7 +224,7 @@ class AddEntries(sm.StateMachine):
         if event.status is Status.FENCED:
             self._fail(LedgerFencedError(self.metadata.ledger_id))
         else:
-            is_lasting = event.status in (Status.READ_ONLY, Status.UNAUTHORIZED)
+            is_lasting = event.status in (Status.READ_ONLY, Status.UNAUTHORIZED, Status.UNSUPPORTED_VERSION)
             may_delay = self._limits.delay_ensemble_change and not is_lasting
             self._fail_slots([request.slot], event.problem, now_ms, may_delay=may_delay)
 

@@ -65,9 +65,10 @@ def compact_log(
 ) -> CompactionReport:
     """Rewrite neighbouring small ledgers of the log ``name`` into ledgers of up to ``target_bytes`` of payload.
 
-    A ledger is small below half of that. Open ledgers, and what others append meanwhile, stay as they are. ``options`` are
-    those of the format ``bookkeeper`` for a write: ``password`` where the ledgers have one; ``ensembleSize``, ``writeQuorum``,
-    ``ackQuorum`` and ``digestType``, by default those of the log's newest ledger.
+    A ledger is small below half of that. In a secured log those without keys are rewritten, too, whatever their size. Open
+    ledgers, and what others append meanwhile, stay as they are. ``options`` are those of the format ``bookkeeper`` for a
+    write: ``password`` where the ledgers have one; ``ensembleSize``, ``writeQuorum``, ``ackQuorum`` and
+    ``digestType``, by default those of the log's newest ledger.
 
     With ``by_key`` the newest row of each key stays alone (``Log.compact_by_key``), as it says, or as is set for the log; by
     default a log for which that is set is compacted so.
@@ -126,7 +127,8 @@ class _Compaction:
         conflict: MetadataConflictError | None = None
         for _ in range(_TRIES):
             snapshot = self._logs.reader.snapshot(self._name)
-            stretches = plan_compaction(self._untiered(snapshot), target_bytes)
+            listed = self._untiered(snapshot)
+            stretches = plan_compaction(listed, target_bytes, self._without_key(snapshot, listed))
             conflict = self._compact(snapshot, stretches) if stretches else None
             if conflict is None:
                 return self._report(snapshot)
@@ -136,6 +138,13 @@ class _Compaction:
     def _untiered(self, snapshot: LogSnapshot) -> Sequence[CommittedLedger]:
         """Ledgers of the log's tier stay as they are."""
         return untiered(self._logs.names.head(self._name, snapshot.uid).tier, snapshot.ledgers)
+
+    def _without_key(self, snapshot: LogSnapshot, ledgers: Sequence[CommittedLedger]) -> frozenset[int]:
+        """Of a secured log, those that were written before."""
+        if not self._logs.names.head(self._name, snapshot.uid).is_secured:
+            return frozenset()
+        found = self._logs.ledgers.find([one.ledger_id for one in ledgers])
+        return frozenset(one.ledger_id for one in found if one is not None and not one.is_keyed)
 
     def _compact(self, snapshot: LogSnapshot, stretches: Sequence[CompactionStretch]) -> MetadataConflictError | None:
         """Rewrite and commit. Returns the conflict that kept one of the stretches from being committed."""

@@ -50,7 +50,7 @@ class JobOptions:
     def writing(self, snapshot: LogSnapshot) -> SourceOptions:
         """With the quorums and digest type of the log's newest ledger, unless given. Raises UnauthorizedAccessError."""
         [newest] = self.bookkeeper.ledger_metadata_many([snapshot.ledgers[-1].ledger_id])
-        if newest.password != self.settings.password:
+        if not newest.is_opened_by(self.settings.password):
             raise UnauthorizedAccessError(newest.ledger_id)
         sizes = {
             "ensembleSize": str(newest.ensemble_size),

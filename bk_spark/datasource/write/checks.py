@@ -10,7 +10,14 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.spark_schema import nullable, to_arrow
-from bk_spark.errors import ConfigError, NoSuchLogError, NotEnoughBookiesError, SchemaMismatchError, UnauthorizedAccessError
+from bk_spark.errors import (
+    ConfigError,
+    NoSuchLogError,
+    NotEnoughBookiesError,
+    SchemaMismatchError,
+    State,
+    UnauthorizedAccessError,
+)
 from bk_spark.log.rows.key_lanes import AskedLanes
 from bk_spark.log.stored.lanes import PLAIN, Lanes
 from bk_spark.log.stored.schema import appended_schema, parse_schema, timestamps_of_dates
@@ -96,13 +103,16 @@ def _check_entries(schema: StructType) -> None:
 
 def _check_password(bookkeeper: BookKeeper, options: SourceOptions, uid: str, head: Head) -> None:
     """All ledgers of a log must have one password: with two, nobody could read all of it."""
+    if head.is_secured and options.password:
+        remedy = f"log '{head.name}' is secured, and its ledgers have keys: leave the password out"
+        raise ConfigError("option 'password'", State("(not shown)"), remedy)
     newest = _newest_ledger(bookkeeper.logs.reader, options.log, uid, head)
     listed = bookkeeper.existing_ledgers([] if newest is None else [newest])
     if not listed:
         ledgers = bookkeeper.logs.reader.snapshot(options.log).ledgers
         listed = bookkeeper.existing_ledgers([ledger.ledger_id for ledger in ledgers[-1:]])
     for metadata in listed:
-        if metadata.password != options.password:
+        if not metadata.is_opened_by(options.password):
             raise UnauthorizedAccessError(metadata.ledger_id)
 
 

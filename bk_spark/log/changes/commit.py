@@ -157,6 +157,8 @@ class LogPart:
         self._ends = OpenLedgerEnds(context.ledgers, context.recover_ledger, context.reader.end_of, request)
         self._prepared_for: str | None = None
         """The uid of the log for which pages are written and ledgers are claimed."""
+        self._without_key: int | None = None
+        """A ledger of the commit that is not keyed."""
         self._known_listings: dict[str, tuple[int, Listing]] = {}
         """By uid: the version and listing that an earlier try read. The next try reads only the versions since then."""
         self.reply_lost = False
@@ -198,6 +200,8 @@ class LogPart:
         """Plan the commit on ``basis``, with all that must be there before its transaction."""
         if basis.uid != self._prepared_for:
             basis = self._prepared(basis)
+        if basis.head.is_secured and self._without_key is not None:
+            self._context.ledgers.refuse_without_key(self.log_name, basis.uid, basis.paths, self._without_key)
         return Ready(basis, self._plan(basis, schema, now_ms))
 
     def operations(self, ready: Ready) -> list[StoreChange]:
@@ -339,9 +343,9 @@ class LogPart:
             self._make(pages.root, JobState(home=self._job.uid).encode())
             self._make(pages.pages)
         claim = Claim(self.log_name, basis.uid, basis.paths, self._job.job_id)
-        self._context.ledgers.claim(claim, self._request.ledgers)
+        self._without_key = self._context.ledgers.claim(claim, self._request.ledgers)
         if self._request.opened is not None:
-            self._context.ledgers.check_own(claim, self._request.opened)
+            self._without_key = self._context.ledgers.check_own(claim, self._request.opened)
         for index, page in enumerate(self._pages):
             self._write_page(pages.page(index), page.encode())
         if self._request.application is not None and basis.application is None:

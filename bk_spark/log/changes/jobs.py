@@ -16,12 +16,14 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
+from bk_spark.entries.log_secret import decode_secret
 from bk_spark.errors import ConfigError, JobEndedError, MetadataConflictError, MetadataUnavailableError, NoSuchLogError
 from bk_spark.log.changes.ledgers import LogLedgers
 from bk_spark.log.stored.names import LogNames, decode_head
 from bk_spark.log.stored.paths import JobPaths
 from bk_spark.log.stored.tree import grandchildren_of, number_of, remove_tree
-from bk_spark.log.stored.values import JOB_TAG, LOG_TAG, JobState
+from bk_spark.log.stored.values import JOB_TAG, JobState
+from bk_spark.metadata.ledger_metadata import LOG_TAG
 from bk_spark.metadata.store import (
     ANY_VERSION,
     BadVersionError,
@@ -80,19 +82,22 @@ class WriteJobs:
     def paths(self, job: WriteJob) -> JobPaths:
         return self._names.paths(job.uid).job(job.job_id)
 
-    def ensure(self, job: WriteJob) -> None:
+    def ensure(self, job: WriteJob) -> bytes | None:
         """Make the job's directory and ``running``, unless they exist. Each task calls it before it creates a ledger.
 
-        Costs one read, except for the first task. Raises JobEndedError after a commit or abort; NoSuchLogError.
+        Returns the secret of the job's log, from which the ledger's keys come; None if the log is not secured. Costs one read,
+        except for the first task. Raises JobEndedError after a commit or abort; NoSuchLogError.
         """
+        paths, secret_path = self.paths(job), self._names.paths(job.uid).secret
         for _ in range(_TRIES):
-            state, running = self._store.get_many([self.paths(job).root, self.paths(job).running])
+            state, running, stored = self._store.get_many([paths.root, paths.running, secret_path])
+            secret = None if stored is None else decode_secret(job.uid, stored.value)
             if running is not None:
-                return
+                return secret
             if state is not None:
                 raise JobEndedError(job.log_name, job.job_id)
             if self._make(job, running=True):
-                return
+                return secret
             self._store.sync(self.paths(job).root)
         raise self._too_busy(job)
 

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import NoReturn
 
+from bk_spark.entries.log_secret import lost_secret
 from bk_spark.errors import ConfigError, LedgerNotClosedError, MetadataConflictError, NoSuchLedgerError
 from bk_spark.log.stored.paths import LogPaths
 from bk_spark.log.stored.tree import DELETES_AT_ONCE, READS_AT_ONCE, chunks
-from bk_spark.log.stored.values import JOB_TAG, LOG_TAG, CommittedLedger, JobState
-from bk_spark.metadata.ledger_metadata import LedgerMetadata
+from bk_spark.log.stored.values import JOB_TAG, CommittedLedger, JobState
+from bk_spark.metadata.ledger_metadata import LOG_TAG, LedgerMetadata
 from bk_spark.metadata.store import (
     ANY_VERSION,
     BadVersionError,
@@ -23,6 +25,7 @@ from bk_spark.metadata.store import (
     NoNodeError,
     StoreChange,
     TransactionFailedError,
+    find,
 )
 from bk_spark.metadata.znodes import Znodes
 
@@ -55,23 +58,43 @@ class LogLedgers:
         """The metadata of each, in their order; None for one that does not exist."""
         return [None if found is None else found[0] for ids in chunks(ledger_ids, READS_AT_ONCE) for found in self._read(ids)]
 
-    def check_own(self, claim: Claim, ledger_id: int) -> None:
-        """Raises NoSuchLedgerError, or ConfigError for a ledger that was not created for the claim's log and job."""
+    def check_own(self, claim: Claim, ledger_id: int) -> int | None:
+        """Returns the ledger if it is not keyed. Raises NoSuchLedgerError, or ConfigError for a ledger that was not created for
+        the claim's log and job."""
         (metadata,) = self.find([ledger_id])
         if metadata is None:
             raise NoSuchLedgerError(ledger_id)
         if not _is_claimed(metadata, claim):
             raise _refusal(claim, ledger_id, f"it was not created by write job {claim.job_id}, which is to open it")
+        return None if metadata.is_keyed else ledger_id
 
-    def claim(self, claim: Claim, ledgers: Sequence[CommittedLedger]) -> None:
+    def claim(self, claim: Claim, ledgers: Sequence[CommittedLedger]) -> int | None:
         """Make each ledger the job's own, or raise for the first that cannot be, with its id.
+
+        Returns the first one that is not keyed, None if all are: a secured log takes no other ones.
 
         Raises NoSuchLedgerError; LedgerNotClosedError; ConfigError for a ledger of another log, for one that is listed
         already, and for one whose end is not the one given.
         """
+        without_key: int | None = None
         for some in chunks(ledgers, READS_AT_ONCE):
             for ledger, found in zip(some, self._read([one.ledger_id for one in some]), strict=True):
-                self._claim(claim, ledger, found)
+                is_keyed = self._claim(claim, ledger, found)
+                without_key = ledger.ledger_id if without_key is None and not is_keyed else without_key
+        return without_key
+
+    def refuse_without_key(self, log_name: str, uid: str, paths: LogPaths, ledger_id: int) -> NoReturn:
+        """Refuse a commit to a secured log for its ledger without a key.
+
+        Raises ConfigError, or CorruptionError if the secret is gone.
+        """
+        if find(self._store, paths.secret) is None:
+            raise lost_secret(uid, f"to log '{log_name}'")
+        remedy = (
+            "it has no key, and the log is secured: anybody who reaches a bookie could read it. A write that began before the "
+            "log was secured is to be run again; ledgers of others cannot be taken"
+        )
+        raise ConfigError(f"a ledger given to log '{log_name}'", ledger_id, remedy)
 
     def delete(self, ledger_ids: Sequence[int], job_id: str, index: Callable[[int], str] | None = None) -> None:
         """Delete the ledgers among these that carry ``job_id``, each together with its path in the index of its job."""
@@ -115,19 +138,20 @@ class LogLedgers:
             if value is not None
         ]
 
-    def _claim(self, claim: Claim, ledger: CommittedLedger, found: tuple[LedgerMetadata, int] | None) -> None:
+    def _claim(self, claim: Claim, ledger: CommittedLedger, found: tuple[LedgerMetadata, int] | None) -> bool:
+        """Whether it is keyed."""
         for _ in range(_TRIES):
             if found is None:
                 raise NoSuchLedgerError(ledger.ledger_id)
             metadata, znode_version = found
             _check_end(claim, ledger, _closed(ledger.ledger_id, metadata))
             if _is_claimed(metadata, claim):
-                return
+                return metadata.is_keyed
             self._check_free(claim, metadata)
             tagged = metadata.with_custom(LOG_TAG, claim.uid.encode()).with_custom(JOB_TAG, claim.job_id.encode())
             try:
                 self._store.set(self._znodes.ledger(ledger.ledger_id), tagged.encode(), znode_version)
-                return
+                return metadata.is_keyed
             except (BadVersionError, NoNodeError):
                 (found,) = self._read([ledger.ledger_id])
         raise MetadataConflictError(f"ledger {ledger.ledger_id}", f"{_TRIES} tries to adopt it met another change")
@@ -138,6 +162,8 @@ class LogLedgers:
         It may if nobody owns it, if it is the job's own under another uid, or if a job of this log ended without listing it.
         """
         uid, job_id = _tag(metadata, LOG_TAG), _tag(metadata, JOB_TAG)
+        if metadata.is_keyed and uid != claim.uid:
+            raise _refusal(claim, metadata.ledger_id, f"its keys come from the secret of another log (uid {uid})")
         if job_id == claim.job_id:
             return
         if uid not in (None, claim.uid):

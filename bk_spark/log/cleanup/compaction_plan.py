@@ -4,6 +4,8 @@ A ledger below half of the target is *small*. Small neighbours are merged, in lo
 target; a group of one is left alone. A ledger of at least half of the target stays as it is, so a byte is rewritten a bounded
 number of times, however often compaction runs. Only ledgers of one lane are merged, and none of a span.
 
+In a secured log ledgers without keys are rewritten, too, whatever their size and neighbours.
+
 A commit replaces one stretch of a log. Groups that touch each other form one stretch, and each stretch is committed by
 itself. If somebody truncates or replaces a ledger meanwhile, only the stretch with that ledger fails.
 
@@ -67,16 +69,19 @@ class CompactionStretch:
         return tuple(one.ledger_id for group in self.groups for one in group.ledgers)
 
 
-def plan_compaction(listed: Sequence[CommittedLedger], target_bytes: int = TARGET_BYTES) -> list[CompactionStretch]:
+def plan_compaction(
+    listed: Sequence[CommittedLedger], target_bytes: int = TARGET_BYTES, without_key: frozenset[int] = frozenset()
+) -> list[CompactionStretch]:
     """What to merge of the CLOSED ledgers that a log lists, given in log order; empty if there is nothing to do.
 
+    Those of ``without_key`` are rewritten in any case, unless they are of a span: a compaction by key rewrites that.
     Raises ConfigError for a target that is no positive number of bytes.
     """
     if type(target_bytes) is not int or target_bytes < 1:
         raise ConfigError("target_bytes", target_bytes, "it must be a number of bytes, at least 1")
     stretches: list[list[LedgerGroup]] = []
     behind = None
-    for start, group in _groups(listed, target_bytes):
+    for start, group in _groups(listed, target_bytes, without_key):
         if start != behind:
             stretches.append([])
         stretches[-1].append(group)
@@ -84,14 +89,17 @@ def plan_compaction(listed: Sequence[CommittedLedger], target_bytes: int = TARGE
     return [CompactionStretch(tuple(groups)) for groups in stretches]
 
 
-def _groups(listed: Sequence[CommittedLedger], target_bytes: int) -> Iterator[tuple[int, LedgerGroup]]:
-    """Groups of two ledgers or more, each with its place in the list."""
+def _groups(
+    listed: Sequence[CommittedLedger], target_bytes: int, without_key: frozenset[int]
+) -> Iterator[tuple[int, LedgerGroup]]:
+    """Groups of two ledgers or more, or of one without a key, each with its place in the list."""
     start = 0
     while start < len(listed):
-        stop = _end_of_group(listed, start, target_bytes)
-        if stop - start > 1:
+        stop = max(_end_of_group(listed, start, target_bytes), start + 1)
+        first = listed[start]
+        if stop - start > 1 or (first.ledger_id in without_key and first.span is None):
             yield start, LedgerGroup(tuple(listed[start:stop]))
-        start = max(stop, start + 1)
+        start = stop
 
 
 def _end_of_group(listed: Sequence[CommittedLedger], start: int, target_bytes: int) -> int:

@@ -153,7 +153,7 @@ class LogNames:
 
     def head(self, name: str, uid: str) -> Head:
         """Where the log stands. Raises NoSuchLogError if it does not exist or is being deleted."""
-        return self._stored_head(name, uid)[0]
+        return self.stored_head(name, uid)[0]
 
     def head_of(self, uid: str) -> Head | None:
         """The head of the log with this uid, whatever its name; None if there is none, or if it is being deleted."""
@@ -202,7 +202,7 @@ class LogNames:
         """
         for _ in range(_TRIES):
             self._store.sync(self.paths(uid).head)  # in an old head there may seem to be nothing to change
-            head, znode_version = self._stored_head(name, uid)
+            head, znode_version = self.stored_head(name, uid)
             changed = change(head)
             if changed == head:
                 return changed
@@ -246,8 +246,8 @@ class LogNames:
             raise MetadataConflictError(f"log '{name}'", problem) from failure
         return True
 
-    def _stored_head(self, name: str, uid: str) -> tuple[Head, int]:
-        """The head and the version of its znode."""
+    def stored_head(self, name: str, uid: str) -> tuple[Head, int]:
+        """The head and the version of its znode. Raises NoSuchLogError."""
         try:
             stored = self._store.get(self.paths(uid).head)
         except NoNodeError:

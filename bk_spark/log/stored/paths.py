@@ -5,6 +5,7 @@
     names/<name>                     → uid
     transactions/<2 hex>/<sha256>    the last transaction of one application id
     data/<uid>/head                  where the log stands: every commit is a compare-and-set here
+    data/<uid>/secret                             of a secured log, immutable: the keys of its ledgers come from it
     data/<uid>/versions/<n // 1000>/<n>           one commit, immutable
     data/<uid>/applications/<2 hex>/<sha256>      the last version of one application id
     data/<uid>/schemas/<k>                        Spark JSON, immutable
@@ -26,6 +27,8 @@ from __future__ import annotations
 
 import hashlib
 from typing import Final
+
+from bk_spark.entries.log_secret import SECRET_NAME
 
 BUCKET = 1000
 """Versions and ledgers per directory: with 10,000 directories, ten million of each."""
@@ -58,6 +61,7 @@ class LogPaths:
     def __init__(self, root: str) -> None:
         self.root: Final = root
         self.head: Final = f"{root}/head"
+        self.secret: Final = f"{root}/{SECRET_NAME}"
         self.versions: Final = f"{root}/versions"
         self.applications: Final = f"{root}/applications"
         self.schemas: Final = f"{root}/schemas"

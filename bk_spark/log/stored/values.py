@@ -20,6 +20,7 @@ from bk_spark.log.stored.json_values import (
     FORMAT,
     FORMAT_OF_KEYS,
     FORMAT_OF_LANES,
+    FORMAT_OF_SECRETS,
     FORMAT_OF_TIERS,
     MAX_INTEGER,
     check_integer,
@@ -44,8 +45,6 @@ LEDGERS_PER_PAGE_OF_SPANS = 4700
 """In a span it takes 88 bytes, and the first one 20 more."""
 MAX_PAGES = 100_000
 """Pages of one commit or checkpoint: 500 million ledgers. A value that claims more is damaged."""
-LOG_TAG = "bk_spark.log"
-"""Custom metadata of a ledger: the uid of the only log that may list it."""
 JOB_TAG = "bk_spark.job"
 """Custom metadata of a ledger: the only write job that may commit it."""
 
@@ -273,9 +272,13 @@ class Head(StoredRecord):
     """How the log is compacted by key; None for a log that keeps every row."""
     span_ledger: int | None = None
     """The first ledger of the span that the log lists before all other ledgers; None without one."""
+    is_secured: bool = False
+    """Set for good: commits add keyed ledgers alone, whose keys come from the log's secret."""
 
     @property
     def _format(self) -> int:
+        if self.is_secured:
+            return FORMAT_OF_SECRETS
         if self.compaction is not None or self.span_ledger is not None:
             return FORMAT_OF_KEYS
         return FORMAT_OF_TIERS if self.tier is not None else _format_of(self.lanes)
@@ -487,7 +490,7 @@ _CODECS: dict[str, tuple[_Codec, _Codec]] = {
 }
 """Annotation of a field → how its value is written, and how it is read and checked."""
 
-_KEYS = {"application_id": "id", "job_id": "job", "log_uid": "log", "open_ledgers": "open"}
+_KEYS = {"application_id": "id", "job_id": "job", "log_uid": "log", "open_ledgers": "open", "is_secured": "secured"}
 """Fields that are stored under another key."""
 
 _NOT_STORED = "duplicate_of"
@@ -499,6 +502,7 @@ _LEFT_OUT: dict[str, object] = {
     "transaction_version": 0,
     "compaction": None,
     "span_ledger": None,
+    "is_secured": False,
     "entries": (),
 }
 """Fields that are not written where they are a plain log's, so that the records of plain logs stay what they were."""

@@ -100,9 +100,9 @@ class Served:
         self._is_stopped = True
         self.run(self.server.stop())
 
-    def add(self, ledger_id: int, first: int, last: int, **flags: bool) -> Future:
+    def add(self, ledger_id: int, first: int, last: int, *, key: bytes | None = None, **flags: bool) -> Future:
         """The status of an add, on a stream of its own."""
-        request = AddRequest(1, BOOKIE_ID, KEY, self.harness.batch(ledger_id, first, last), **flags)
+        request = AddRequest(1, BOOKIE_ID, key or KEY, self.harness.batch(ledger_id, first, last), **flags)
         answer: Future = Future()
         threading.Thread(target=self._add, args=(encode_add_request(request), answer)).start()
         return answer

@@ -204,7 +204,7 @@ def test_a_recovery_that_another_one_got_ahead_of_is_begun_anew_a_bounded_number
     """Ref: protocol rule 13."""
     writer = owner.create_ledger()
     writer.append(b"x")
-    run, tries = recovery_on_open.run_state_machine, []
+    run, tries = recovery_on_open.run_writing, []
     lost = MetadataConflictError("the metadata", "another recovery's ensemble")
 
     def lose(times: int) -> None:
@@ -215,7 +215,7 @@ def test_a_recovery_that_another_one_got_ahead_of_is_begun_anew_a_bounded_number
             return await run(*arguments)  # type: ignore[arg-type]
 
         tries.clear()
-        monkeypatch.setattr(recovery_on_open, "run_state_machine", run_or_lose)
+        monkeypatch.setattr(recovery_on_open, "run_writing", run_or_lose)
 
     lose(recovery_on_open.MAX_RECOVERIES)
     with pytest.raises(MetadataConflictError):

@@ -109,6 +109,20 @@ def test_recover_closes_what_a_writer_left_open(run, client, log, capsys):
     assert listed(client, log) == [writer.ledger_id]
 
 
+def test_secure_gives_later_ledgers_keys_and_says_which_have_none(run, fails, client, log, capsys):
+    one_row_commits(client, log, 0, 2)
+    [first] = run("log", "secure", log)
+    assert first == {"log": log, "was_secured": False, "ledgers": 2, "ledgers_without_key": 2}
+    one_row_commits(client, log, 2, 1)
+    [again] = run("log", "secure", log)
+    assert (again["was_secured"], again["ledgers"], again["ledgers_without_key"]) == (True, 3, 2)
+    [shown] = run("log", "show", log)
+    assert shown["secured"] is True
+    [*_, newest] = client.ledger_metadata_many(listed(client, log))
+    assert newest.is_keyed
+    assert "there is no log 'nothing'" in fails(1, "log", "secure", "nothing")
+
+
 @pytest.mark.nightly(
     held_by="tests/spark/jobs/test_compact_command.py::test_the_command_compacts_a_log_with_spark_and_says_what_it_did, "
     "tests/spark/jobs/test_compact_command.py::test_a_session_of_a_command_is_ended_unless_it_was_there_before"

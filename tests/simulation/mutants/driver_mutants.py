@@ -103,7 +103,7 @@ def _posts(changed: Any) -> Any:
 
 def adds_do_not_name_their_bookie() -> Any:
     """To be had by clients and bookies."""
-    return patch.object(frames, "bookie_hash", lambda bookie_id: bytes(8))
+    return patch.object(frames, "bookie_hash", lambda bookie_id, is_keyed: bytes(8))
 
 
 def a_refused_append_is_confirmed_where_it_was_to_go() -> Any:

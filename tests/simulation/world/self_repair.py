@@ -144,6 +144,9 @@ class _Fetched:
                 parts.append(batch.slice(rows[0], len(rows)))
         return copies(parts, metadata, pattern)
 
+    def write_key(self, metadata: LedgerMetadata) -> bytes:
+        return metadata.master_key
+
     def recover(self, ledger_id: int) -> LedgerMetadata:
         raise AssertionError("it was recovered before")
 

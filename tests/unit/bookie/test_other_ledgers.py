@@ -8,9 +8,9 @@ import pytest
 from bk_spark.entries.digest import master_key
 from bk_spark.wire.messages import Status, Verdict
 
-FIRST, SECOND = master_key(b"", 5), master_key(b"", -6)
+FIRST, SECOND = master_key(b"", 5), master_key(b"", 6)
 WITHOUT_TOKEN = master_key(b"")
-OF_ANOTHER_PASSWORD = master_key(b"another", -6)
+OF_ANOTHER_PASSWORD = master_key(b"another", 6)
 SMALL, LARGE = 10, 2000
 ENDS = pytest.mark.parametrize("end", ["stop", "kill", "power_off"])
 

@@ -25,6 +25,7 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "client/ledger/ledger_store.py:LedgerStore._create": {"any version": f"the znode that issued the id: {OWN_NAME}"},
     "client/ledger/ledger_store.py:LedgerStore.new_id": {"call": f"the znode that issued the id: {OWN_NAME}"},
+    "log/secure_log.py:_mark": {"create": "it goes with the head at its version, and is refused where there is one already"},
     # tiers
     "lake/serve.py:TierServer._working_on": {
         "any version": "a sign of who works on a log: whoever takes another's away has the same work done twice, which is safe",

@@ -231,7 +231,7 @@ MENDED = {
     ),
     "log/stored/names.py": (
         "self._store.set(self.paths(uid).head, changed.encode(), znode_version)",
-        "self._store.set(self.paths(uid).head, changed.encode(), self._stored_head(name, uid)[1])",
+        "self._store.set(self.paths(uid).head, changed.encode(), self.stored_head(name, uid)[1])",
     ),
     "bookie/identity/cookie_file.py": (
         "store.set(path, value, found.version)",

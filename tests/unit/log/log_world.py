@@ -118,9 +118,9 @@ class LogWorld:
     def paths(self, uid: str) -> LogPaths:
         return LogPaths(self.znodes.log(uid))
 
-    def new_metadata(self, custom: dict[str, bytes] | None = None) -> LedgerMetadata:
+    def new_metadata(self, custom: dict[str, bytes] | None = None, secret: bytes | None = None) -> LedgerMetadata:
         options = LedgerOptions(custom_metadata=custom or {})
-        return new_ledger(next(self.ids), options, BOOKIES, created_ms=self.now_ms, creator_token=1)
+        return new_ledger(next(self.ids), options, BOOKIES, created_ms=self.now_ms, creator_token=1, secret=secret)
 
     def plain_ledger(
         self, entries: int = 10, *, closed: bool = True, custom: dict[str, bytes] | None = None
@@ -138,10 +138,9 @@ class LogWorld:
     def open_ledger(self, job: WriteJob, logs: LogStore | None = None) -> int:
         """A ledger of the job that is not closed yet."""
         logs = logs or self.logs
-        metadata = self.new_metadata(job.ledger_tags())
+        metadata = self.new_metadata(job.ledger_tags(), logs.jobs.ensure(job))
         path = self.znodes.ledger(metadata.ledger_id)
         self.store.ensure_path(path.rsplit("/", 1)[0])
-        logs.jobs.ensure(job)
         changes = logs.jobs.creation_of_ledger(job, metadata.ledger_id)
         self.store.transaction([Create(path, metadata.encode()), *changes])
         return metadata.ledger_id

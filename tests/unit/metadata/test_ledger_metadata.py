@@ -45,8 +45,8 @@ def test_the_value_is_the_one_of_apache_bookkeeper_version_3() -> None:
 
 
 def test_a_newer_version_is_refused_by_name() -> None:
-    value = _open().encode().replace(b"\t3\n", b"\t4\n")
-    with pytest.raises(FormatVersionError, match=r"ledger 42 has format version 4.*up to version 3"):
+    value = _open().encode().replace(b"\t3\n", b"\t5\n")
+    with pytest.raises(FormatVersionError, match=r"ledger 42 has format version 5.*up to version 4"):
         LedgerMetadata.decode(42, value)
 
 

@@ -94,15 +94,18 @@ class Readers:
                 if not connection.is_full and self.untaken_bytes <= REPLY_BYTES:
                     return await self._loop.run_in_executor(self.requests.reserved, work)
 
-    async def answer(self, peer: str, reads: list[Read], *, is_urgent: bool = False) -> tuple[bytes, int]:
+    async def answer(self, connection: Connection, reads: list[Read], *, is_urgent: bool = False) -> tuple[bytes, int]:
         """The answers to the first of ``reads``, and how many they are."""
         requests = self.requests
         turns = requests.recovery_turns if is_urgent else requests.read_turns
         pool = requests.recoveries if is_urgent else requests.readers
-        async with turns.turn(peer):
-            return await self._run(pool, reads)
+        async with turns.turn(connection.peer):
+            served = await self._run(pool, reads)
+        if Status.UNAUTHORIZED in served.statuses:
+            requests.audit.refused_request(Status.UNAUTHORIZED, connection)
+        return served.answers, len(served.statuses)
 
-    async def _run(self, pool: ThreadPoolExecutor, reads: list[Read]) -> tuple[bytes, int]:
+    async def _run(self, pool: ThreadPoolExecutor, reads: list[Read]) -> Served:
         began_s = self._loop.time()
         first = reads[0]
         if isinstance(first, EntriesRead):
@@ -110,7 +113,7 @@ class Readers:
         else:
             served = await self._loop.run_in_executor(pool, serve_single, self.whole, reads)
         count_whole_reads(served.statuses, served.entries, len(served.answers), self._loop.time() - began_s)
-        return served.answers, len(served.statuses)
+        return served
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +183,7 @@ class ClientReads:
         """Serve what waits. What is served leaves the queue afterwards, so that one task at a time does it."""
         while self._waiting:
             await self._readers.may_reply(self._connection)
-            answers, count = await self._readers.answer(self._connection.peer, list(islice(self._waiting, AT_ONCE)))
+            answers, count = await self._readers.answer(self._connection, list(islice(self._waiting, AT_ONCE)))
             self._connection.send(answers)
             for _ in range(count):
                 self._waiting.popleft()
@@ -195,7 +198,7 @@ class ClientReads:
                 self._connection.send(refused(reply.status))
                 return
             await self._readers.may_reply(self._connection)
-            answers, _ = await self._readers.answer(self._connection.peer, [read], is_urgent=True)
+            answers, _ = await self._readers.answer(self._connection, [read], is_urgent=True)
             self._connection.send(answers)
         finally:
             self._urgent -= 1

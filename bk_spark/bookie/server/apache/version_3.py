@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from bk_spark.bookie.server.apache.adds import Adds
@@ -97,6 +98,7 @@ class Version3Requests:
         wait_ms = min(max(read.timeOut, 0), MAX_WAIT_MS)
         asked = LastAddConfirmedRequest(self._bookie_id, read.ledgerId, NO_KEY, beyond=read.previousLAC, wait_ms=wait_ms)
         reply = await self._requests.last_add_confirmed(asked, connection)
+        self._requests.audit.refused_request(reply.status, connection)
         found = FoundEntry(reply.status, confirmed=reply.last_add_confirmed)
         is_news = reply.status is Status.OK and reply.last_add_confirmed > read.previousLAC
         if is_news and read.HasField("flag") and read.flag == pb.ReadRequest.ENTRY_PIGGYBACK:
@@ -136,9 +138,14 @@ class Version3Requests:
         connection.send(pack(header, status, pb.LedgerResponse(status=code_of(status), ledgerId=request.ledgerId)))
 
     async def _read_lac(self, connection: Connection, header: pb.Header, ledger_id: int) -> None:
-        connection.send(await self._readers.short(connection, partial(self._last_add_confirmed, header, ledger_id)))
+        await self._send_short(connection, partial(self._last_add_confirmed, header, ledger_id))
 
-    def _last_add_confirmed(self, header: pb.Header, ledger_id: int) -> bytes:
+    async def _send_short(self, connection: Connection, work: Callable[[], tuple[Status, bytes]]) -> None:
+        status, answer = await self._readers.short(connection, work)
+        self._requests.audit.refused_request(status, connection)
+        connection.send(answer)
+
+    def _last_add_confirmed(self, header: pb.Header, ledger_id: int) -> tuple[Status, bytes]:
         last = self._readers.whole.last(ledger_id)
         status = Status.OK if last.status is Status.NO_SUCH_ENTRY else last.status
         answer = pb.ReadLacResponse(status=code_of(status), ledgerId=ledger_id)
@@ -147,10 +154,11 @@ class Version3Requests:
         proven = self._readers.whole.proven(ledger_id) if status is Status.OK else None
         if proven is not None:
             answer.lacBody = covered_by_proof(ledger_id, proven.last_add_confirmed) + proven.proof
-        return pack(header, status, answer)
+        return status, pack(header, status, answer)
 
     async def _force(self, connection: Connection, header: pb.Header, ledger_id: int) -> None:
         status = (await self._requests.store(ForceRequest(self._bookie_id, ledger_id, NO_KEY))).status
+        self._requests.audit.refused_request(status, connection)
         connection.send(pack(header, status, pb.LedgerResponse(status=code_of(status), ledgerId=ledger_id)))
 
     async def _describe(self, connection: Connection, header: pb.Header, requested: int) -> None:
@@ -163,11 +171,11 @@ class Version3Requests:
         connection.send(pack(header, found.status, answer))
 
     async def _list_entries(self, connection: Connection, header: pb.Header, ledger_id: int) -> None:
-        connection.send(await self._readers.short(connection, partial(self._listed, header, ledger_id)))
+        await self._send_short(connection, partial(self._listed, header, ledger_id))
 
-    def _listed(self, header: pb.Header, ledger_id: int) -> bytes:
+    def _listed(self, header: pb.Header, ledger_id: int) -> tuple[Status, bytes]:
         status, listed = self._readers.whole.availability(ledger_id)
         answer = pb.EntryListResponse(status=code_of(status), ledgerId=ledger_id)
         if status is Status.OK:
             answer.availabilityOfEntriesOfLedger = listed
-        return pack(header, status, answer)
+        return status, pack(header, status, answer)

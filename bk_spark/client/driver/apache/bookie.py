@@ -24,7 +24,7 @@ from bk_spark.client.driver.apache.version_2 import OnAdd, Version2
 from bk_spark.client.driver.connections import MOST_READS, Lookup, ReadProgress, begin_read, drained
 from bk_spark.client.driver.queued_add import QueuedAdd
 from bk_spark.entries.batch import NO_ENTRY
-from bk_spark.entries.digest import APACHE_KEY_BYTES
+from bk_spark.entries.digest import APACHE_KEY_BYTES, is_keyed
 from bk_spark.entries.entry_bytes import last_add_confirmed_of
 from bk_spark.errors import BookKeeperError, EntryTooLargeError
 from bk_spark.proto import apache_wire_pb2 as pb
@@ -45,6 +45,8 @@ from bk_spark.wire.messages import (
     Status,
     StoreLastAddConfirmedRequest,
 )
+
+NOT_KEYED = "a bookie of Apache BookKeeper cannot keep others from reading a secured log"
 
 _LETS_GO = (1 << 63) - 1
 """Told to long polls in place of an entry id when a bookie lets a ledger's state go."""
@@ -92,6 +94,9 @@ class ApacheBookie:
             await self._send_entries(connection, request, lambda *outcome: queued.on_reply(answered(*outcome)))
 
     async def _send_entries(self, connection: Version2, request: AddRequest, on_answer: OnAdd) -> None:
+        if is_keyed(request.master_key):
+            on_answer(Status.UNSUPPORTED_VERSION, NOT_KEYED)
+            return
         try:
             frames = self._framing.frames(request)
         except EntryTooLargeError as problem:

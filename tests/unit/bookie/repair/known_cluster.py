@@ -50,6 +50,9 @@ class KnownCluster:
         self.ledgers[ledger_id] = closed = metadata.closed_at(self.ends[ledger_id], 10)
         return closed
 
+    def write_key(self, metadata: LedgerMetadata) -> bytes:
+        return metadata.master_key
+
     def check_key(self, metadata: LedgerMetadata) -> None:
         """All others have the ledger's own key."""
 

@@ -43,6 +43,14 @@ def test_what_is_half_of_the_target_or_more_stays():
     assert plan_compaction(ledgers(50, 49, 50), 100) == []
 
 
+def test_ledgers_without_keys_are_rewritten_whatever_their_size_unless_they_are_of_a_span():
+    listed = ledgers(80, 90, 10, 20, 70, 30)
+    without = frozenset({listed[1].ledger_id, listed[2].ledger_id, listed[5].ledger_id})
+    assert lengths_of(plan_compaction(listed, 100, without)) == [[[90], [10, 20]], [[30]]]
+    span = [replace(listed[0], span=100), *listed[1:]]
+    assert plan_compaction(span, 100, frozenset({listed[0].ledger_id})) == plan_compaction(listed, 100)
+
+
 def test_a_log_of_few_large_ledgers_has_nothing_to_do():
     assert plan_compaction(ledgers()) == []
     assert plan_compaction(ledgers(TARGET_BYTES, 10, TARGET_BYTES)) == []
