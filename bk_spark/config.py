@@ -355,6 +355,11 @@ class BookieConfig:
     tls_key: str = ""
     """A PEM file of the certificate's private key, without a passphrase."""
 
+    members: str = ""
+    """A file of lines ``certificate:NAME`` and ``user:NAME``: others may read keyed ledgers with their keys, and nothing else.
+
+    Empty: everybody is a member whom the bookie lets in."""
+
     audit_log: str = ""
     """A file for the audit log: fences, requests of operators, refusals. Empty: it goes to the log of the bookie."""
 
@@ -384,6 +389,9 @@ class BookieConfig:
         if self.clear_port >= 0 and not self.tls_certificate:
             remedy = "without tls_certificate the bookie's port serves clients without TLS already: leave it out"
             raise ConfigError("clear_port", self.clear_port, remedy)
+        if self.members and not (self.tls_ca or self.apache_users):
+            remedy = "without tls_ca and apache_users nobody shows who it is: give one of the two, or leave it out"
+            raise ConfigError("members", self.members, remedy)
         if self.apache_users and self.apache_port < 0:
             remedy = "it is of no use without apache_port, which is -1: give a port, or 0 for a free one"
             raise ConfigError("apache_users", self.apache_users, remedy)

@@ -97,6 +97,10 @@ def run_bookie(
     check_files(config)
     if config.tls_certificate and not config.tls_ca:
         logger.warning("without tls_ca every client is taken, and this bookie cannot repair itself from others that speak TLS")
+    if config.tls_ca and not config.members:
+        logger.info(
+            "without members whoever shows a good certificate may add to, fence and read ledgers, and administer this bookie"
+        )
     if config.tls_certificate and config.apache_clear_clients:
         logger.warning("with apache_clear_clients whoever reaches apache_port is served without TLS and a certificate")
     if config.clear_port >= 0:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -44,6 +44,7 @@ WRONG_KEY = "the ledger has another password"
 CONNECTIONS = "too many connections"
 CALLS = "too many open calls"
 CLEAR = "it sends requests before TLS"
+STRANGER = "it is no member"
 UNKNOWN = "it sends requests before it has authenticated"
 LOGINS = "too many connections that have not authenticated"
 SLOW_LOGIN = "it has not authenticated in time"
@@ -81,8 +82,9 @@ class GrpcCaller:
 class Audit:
     """The audit log of one server."""
 
-    def __init__(self, later: Later) -> None:
+    def __init__(self, later: Later, is_member: Callable[[Who], bool] = lambda who: True) -> None:
         self._lines = AuditLines(later)
+        self._is_member = is_member
         self._fenced: OrderedDict[tuple[int, str, str, str], None] = OrderedDict()
 
     def fenced(self, ledger_id: int, who: Who) -> None:
@@ -108,7 +110,8 @@ class Audit:
     def refused_request(self, status: Status, caller: Caller) -> None:
         """A request was answered with this status: told if that refuses the client for who it is."""
         if status is Status.UNAUTHORIZED:
-            self.refused(WRONG_KEY, caller.who())
+            who = caller.who()
+            self.refused(WRONG_KEY if self._is_member(who) else STRANGER, who)
 
     def close(self) -> None:
         """Tell what was counted. The server has stopped."""

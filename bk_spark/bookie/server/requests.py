@@ -19,6 +19,7 @@ from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.server.audit import Audit, Caller
 from bk_spark.bookie.server.fair_turns import FairTurns
 from bk_spark.bookie.server.long_poll import LongPolls
+from bk_spark.bookie.server.members import BookieMembers
 from bk_spark.bookie.server.new_ledgers import LedgerIds, NewLedgers
 from bk_spark.bookie.server.sync_thread import Fail, SyncListener, SyncThread
 from bk_spark.config import BookieConfig
@@ -47,7 +48,10 @@ class Requests:
     def __init__(
         self, bookie: Bookie, config: BookieConfig, ledger_ids: LedgerIds, looks: Callable[[], None], failed: Fail
     ) -> None:
-        """``ledger_ids`` asks the metadata store; ``looks`` and ``failed`` as in SyncListener."""
+        """``ledger_ids`` asks the metadata store; ``looks`` and ``failed`` as in SyncListener.
+
+        Raises ConfigError if the file of members cannot be used.
+        """
         self.bookie = bookie
         self.polls = LongPolls()
         self.sync_thread = SyncThread(bookie, config.sync_queue_bytes, SyncListener(looks, self.polls.wake, failed))
@@ -61,7 +65,8 @@ class Requests:
         self.reserved = ThreadPoolExecutor(1, thread_name_prefix="reserved")
         self.short_turns = FairTurns(SHORT_AHEAD)
         self._loop = asyncio.get_running_loop()
-        self.audit = Audit(self._loop.call_later)
+        self.members = BookieMembers(config.members, self._loop.time)
+        self.audit = Audit(self._loop.call_later, self.members.have)
         self._unabandoned: set[asyncio.Task[Any]] = set()
 
     async def stop(self) -> None:

@@ -31,6 +31,7 @@ from bk_spark.bookie.bookie import Bookie
 from bk_spark.bookie.server.apache.listener import ApacheListener, Bounds, Security
 from bk_spark.bookie.server.apache.users import ApacheUsers
 from bk_spark.bookie.server.audit import Audit, Caller, GrpcCaller
+from bk_spark.bookie.server.members import NO_MEMBER
 from bk_spark.bookie.server.new_ledgers import LedgerIds
 from bk_spark.bookie.server.open_calls import OpenCalls
 from bk_spark.bookie.server.options import server_options
@@ -220,13 +221,17 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
     # The methods of the gRPC service; OpenCalls hands in the requests and takes the replies.
 
     async def Add(self, requests: AsyncIterator[tuple[pb.AddRequest, memoryview | None]], context: Any) -> None:
-        stream = _AddStream(self.requests.audit, GrpcCaller(context.context))
+        caller = GrpcCaller(context.context)
+        stream, who = _AddStream(self.requests.audit, caller), caller.who()
         writer = self._loop.create_task(stream.write_replies(context))
         self.add_streams += 1
         try:
             async for message, body in requests:
                 await stream.wait_until_owed_below(MAX_OWED)  # read no more from a client that does not read its replies
                 stream.owed += 1
+                if not self.requests.members.have(who):
+                    _refuse_add(stream, AddReply(message.request_id, Status.UNAUTHORIZED, NO_MEMBER))
+                    continue
                 if context.is_crowded():
                     _refuse_add(stream, AddReply(message.request_id, Status.UNKNOWN, BUSY))
                     continue
@@ -285,7 +290,11 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
             asked = codec.decode_administer_request(message)
         except BookKeeperError as problem:
             return codec.encode_administer_reply(messages.AdministerReply(_refusal(problem), str(problem)))
-        reply = await self.requests.to_the_end(self._carry_out(*asked, GrpcCaller(context).who()))
+        caller = GrpcCaller(context)
+        if not self.requests.members.have(caller.who()):
+            self.requests.audit.refused_request(Status.UNAUTHORIZED, caller)
+            return codec.encode_administer_reply(messages.AdministerReply(Status.UNAUTHORIZED, NO_MEMBER))
+        reply = await self.requests.to_the_end(self._carry_out(*asked, caller.who()))
         return codec.encode_administer_reply(reply)
 
     async def _carry_out(
@@ -315,6 +324,8 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
             request = codec.decode_read_request(message)
         except BookKeeperError as problem:
             return iter([ReadEnd(_refusal(problem), message.first_entry_id, str(problem))]), self.requests.readers
+        if not self.requests.members.let_read(caller.who(), request.master_key, fence=request.fence):
+            return iter([ReadEnd(Status.UNAUTHORIZED, request.first, NO_MEMBER)]), self.requests.readers
         refused = await self.requests.fence(request.ledger_id, request.master_key, caller) if request.fence else None
         if refused is not None:
             return iter([ReadEnd(refused.status, request.first, refused.detail)]), self.requests.recoveries
@@ -327,6 +338,8 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
             request = codec.decode_last_add_confirmed_request(message)
         except BookKeeperError as problem:
             return LastAddConfirmedReply(_refusal(problem), NO_ENTRY, str(problem))
+        if not self.requests.members.let_read(caller.who(), request.master_key, fence=request.fence):
+            return LastAddConfirmedReply(Status.UNAUTHORIZED, NO_ENTRY, NO_MEMBER)
         return await self.requests.last_add_confirmed(request, caller)
 
     async def _decode_and_store(self, decode: Callable[[Any], StagedRequest], message: Any, context: Any) -> PlainReply:
@@ -334,8 +347,10 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
             request = decode(message)
         except BookKeeperError as problem:
             return PlainReply(_refusal(problem), str(problem))
-        reply = await self.requests.store(request)
-        self.requests.audit.refused_request(reply.status, GrpcCaller(context))
+        caller = GrpcCaller(context)
+        is_member = self.requests.members.have(caller.who())
+        reply = await self.requests.store(request) if is_member else PlainReply(Status.UNAUTHORIZED, NO_MEMBER)
+        self.requests.audit.refused_request(reply.status, caller)
         return reply
 
     def _fail(self, problem: BaseException) -> None:

@@ -33,7 +33,7 @@ def test_without_options_all_settings_are_the_defaults() -> None:
 
 def test_every_setting_has_an_option_of_its_name() -> None:
     for field in dataclasses.fields(BookieConfig):
-        if field.name.startswith("tls_") or field.name.endswith("_auth"):
+        if field.name.startswith("tls_") or field.name.endswith("_auth") or field.name == "members":
             continue  # they go together, and credentials are in no argument: below
         named = {"http_host": "::1"}.get(field.name, "/x")
         value = {bool: not field.default, str: named}.get(type(field.default), field.default)
@@ -70,6 +70,15 @@ def test_the_credential_for_apaches_bookies_is_a_setting_too(tmp_path: Path, mon
     (tmp_path / "empty").write_text("")
     with pytest.raises(ConfigError, match="it is empty: write sasl:user:password into it"):
         parsed("--bookie-auth-file", str(tmp_path / "empty"))
+
+
+def test_members_are_given_with_what_they_show() -> None:
+    assert parsed("--members", "/members", "--apache-users", "/users").members == "/members"
+
+
+def test_members_need_a_way_to_show_who_they_are() -> None:
+    with pytest.raises(ConfigError, match="members is '/members': without tls_ca and apache_users nobody shows who it is"):
+        BookieConfig(members="/members")
 
 
 def test_a_file_of_users_needs_the_port_that_they_are_for() -> None:

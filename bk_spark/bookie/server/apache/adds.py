@@ -13,6 +13,7 @@ from functools import partial
 from typing import Protocol
 
 from bk_spark.bookie.server.apache.connection import Connection
+from bk_spark.bookie.server.members import NO_MEMBER
 from bk_spark.bookie.server.request_metrics import count_refused_add
 from bk_spark.bookie.server.requests import Requests
 from bk_spark.bookie.server.waiting_adds import BUSY, WaitingAdds
@@ -68,9 +69,12 @@ class Adds:
         else:
             connection.hold(self._put_later(connection, run, nbytes))
 
-    def take_frame(self, connection: Connection, data: memoryview, at: int, end: int) -> None:
+    def take_frame(self, connection: Connection, data: memoryview, at: int, end: int, *, is_stranger: bool) -> None:
         """An add of a client of this package. Raises CorruptionError for what is none."""
         number, request = unpack_add(data, at, end, self._requests.bookie.bookie_id)
+        if is_stranger:
+            request = AddReply(number, Status.UNAUTHORIZED, NO_MEMBER)
+            self._requests.audit.refused_request(request.status, connection)
         if isinstance(request, AddReply):
             count_refused_add(request.status)
             connection.send(pack_reply(request, number))

@@ -39,6 +39,7 @@ from bk_spark.errors import ConfigError
 from bk_spark.host_port import HostPort, why_not_bound
 from bk_spark.process.memory import give_back, resident_bytes
 from bk_spark.proto import apache_wire_pb2 as pb
+from bk_spark.telemetry.audit_lines import Who
 from bk_spark.tls.server_contexts import ServerContexts
 from bk_spark.wire.apache import version_2_server, version_3_server
 from bk_spark.wire.apache.version_2 import SIZE_BYTES
@@ -92,10 +93,18 @@ class _Client:
         self.begins_tls: pb.Header | None = None
         """That of START_TLS, which waits for such a message."""
         self.is_encrypted = False
+        self.known_as: Who | None = None
+        """Who it is, as far as it has shown that; None: to be looked up."""
         self._untaken_bytes = 0
         """Of answers that waited for the client at the last look."""
         self._untaken_since_s = connection.made_s
         """Since when it has taken none of them."""
+
+    def who(self) -> Who:
+        """To be asked of a client that is served: it may still begin TLS, and shows nothing else any more."""
+        if self.known_as is None:
+            self.known_as = self.connection.who()
+        return self.known_as
 
     def stands_still_s(self, now_s: float) -> float:
         """How long the bookie has waited for the client: for its first request, for the rest of one, or to take answers.
@@ -146,6 +155,7 @@ class ApacheListener:
 
     def __init__(self, requests: Requests, bounds: Bounds, security: Security) -> None:
         self._audit = requests.audit
+        self._members = requests.members
         self._readers = Readers(requests, bounds.frame_bytes)
         self._adds = Adds(requests, bounds.waiting_adds, bounds.frame_bytes)
         self._steps, self._turns = Steps(), Turns()
@@ -219,8 +229,9 @@ class ApacheListener:
 
     def take(self, connection: Connection, data: memoryview, at: int, end: int) -> int:
         client = self._clients[connection]
+        is_stranger = client.is_served and not self._members.have(client.who())
         if client.is_served and is_frame(data, at, end):
-            self._adds.take_frame(connection, data, at, end)
+            self._adds.take_frame(connection, data, at, end, is_stranger=is_stranger)
             return end
         if client.begins_tls is not None:
             self._take_early(client, version_3_server.unpack(data[at + SIZE_BYTES : end]))
@@ -228,12 +239,14 @@ class ApacheListener:
         if not client.is_version_2:
             request = version_3_server.unpack(data[at + SIZE_BYTES : end])
             if request is not None:
-                self._take_version_3(client, request)
+                self._take_version_3(client, request, is_stranger=is_stranger)
                 return end
             client.is_version_2 = True
             self.rest(connection)
         request_2, end = version_2_server.take(data, at, end)
-        if client.is_served:
+        if is_stranger:
+            self._refuse_stranger(client, version_2_server.refusal(request_2, Status.UNAUTHORIZED))
+        elif client.is_served:
             self._version_2.take(connection, client.reads, request_2)
         elif isinstance(request_2, Authentication) and client.is_trusted and client.login is not None:
             self._authenticate(client, client.login, request_2.unpacked(), _authentication_2)
@@ -246,10 +259,12 @@ class ApacheListener:
         if client is not None:
             self._version_3.gathered(connection, client.runs)
 
-    def _take_version_3(self, client: _Client, request: pb.Request) -> None:
+    def _take_version_3(self, client: _Client, request: pb.Request, *, is_stranger: bool) -> None:
         connection, header = client.connection, request.header
         if header.operation == pb.START_TLS:
             self._begin_tls(client, header)
+        elif is_stranger and header.operation not in (pb.AUTH, pb.GET_BOOKIE_INFO):
+            self._refuse_stranger(client, version_3_server.pack(header, Status.UNAUTHORIZED))
         elif client.is_served:
             self._version_3.take(connection, client.reads, client.runs, request)
         elif header.operation == pb.AUTH and request.HasField("authRequest") and client.login is not None:
@@ -258,6 +273,11 @@ class ApacheListener:
             connection.send(version_3_server.pack(header, Status.UNAUTHORIZED))
         else:
             self._refuse(client, version_3_server.pack(header, Status.UNAUTHORIZED))
+
+    def _refuse_stranger(self, client: _Client, answer: bytes) -> None:
+        """No request of this port has a key for reads, so nothing is left that a stranger may do."""
+        self._audit.refused_request(Status.UNAUTHORIZED, client.connection)
+        client.connection.send(answer)
 
     def _refuse(self, client: _Client, answer: bytes) -> None:
         self._audit.refused(UNKNOWN if client.is_trusted else CLEAR, client.connection.who())
@@ -340,6 +360,7 @@ class ApacheListener:
         if wrapped is not None:
             connection.goes_over(wrapped)
             client.is_trusted = client.is_encrypted = True
+            client.known_as = None
             client.is_served = client.login is None
             if client.early is not None and client.login is not None:
                 self._authenticate_3(client, client.login, client.early)

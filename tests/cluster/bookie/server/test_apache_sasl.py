@@ -18,7 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from bk_spark.bookie.server.apache import listener, users
+from bk_spark.bookie.server import watched_file
+from bk_spark.bookie.server.apache import listener
 from bk_spark.bookie.server.audit import CLEAR, LOGINS, SLOW_LOGIN, UNKNOWN
 from bk_spark.client.driver.apache.connecting import open_framed
 from bk_spark.client.driver.apache.login_access import LoginAccess
@@ -62,7 +63,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def sasl(harness, file: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ApacheServed]:
-    monkeypatch.setattr(users, "LOOK_S", 0.0)
+    monkeypatch.setattr(watched_file, "LOOK_S", 0.0)
     harness.config = dataclasses.replace(harness.config, apache_users=str(file))
     made = ApacheServed(harness)
     yield made

@@ -83,13 +83,13 @@ def is_thrown_out(client: Version3, directory: Path, name: str | None) -> bool:
     return False
 
 
-def secured_2(apache: ApacheServed, directory: Path) -> Version2:
+def secured_2(apache: ApacheServed, directory: Path, name: str = "client") -> Version2:
     """START_TLS is a message of version 3; version 2 begins behind it."""
     client = apache.version_2()
     request = pb.Request(header=pb.Header(version=3, operation=pb.START_TLS, txnId=1), startTLSRequest=pb.StartTls())
     client.send(request.SerializeToString())
     assert pb.Response.FromString(client.receive()).status == 0
-    wrap(client, directory)
+    wrap(client, directory, name)
     return client
 
 

@@ -97,7 +97,7 @@ def test_connections_of_apache_s_clients_are_looked_at_while_there_are_any(looks
     async def main() -> None:
         bookie = SimpleNamespace(bookie_id="b1", storage=None, admission=None)
         bounds = Bounds(connections=10, memory_bytes=MIB, waiting_adds=WaitingAdds(MIB), frame_bytes=MIB)
-        requests = cast(Requests, SimpleNamespace(audit=None, bookie=bookie))
+        requests = cast(Requests, SimpleNamespace(audit=None, members=None, bookie=bookie))
         served = ApacheListener(requests, bounds, Security(contexts=None, clear_clients=True))
         await served.start("127.0.0.1", 0)
         connections: list[Connection] = []

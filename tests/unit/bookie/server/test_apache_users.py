@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from bk_spark.bookie.server.apache import users
 from bk_spark.bookie.server.apache.users import ApacheUsers, read
+from bk_spark.bookie.server.watched_file import MAX_FILE_BYTES
 from bk_spark.errors import ConfigError
 
 
@@ -33,7 +33,7 @@ def test_each_line_is_a_user_and_a_password_as_they_stand(tmp_path: Path) -> Non
         (b"ann:s3cret\nann:other\n", "line 2 of .*an earlier line has the same user"),
         (b"# nobody\n", r"apache_users \(--apache-users\) is '.*users': it names no user"),
         (b"ann:s3cret\xff\n", "it is no text in UTF-8"),
-        (b"ann:s3cret" + b"x" * users.MAX_FILE_BYTES, "it has more than 1048576 bytes"),
+        (b"ann:s3cret" + b"x" * MAX_FILE_BYTES, "it has more than 1048576 bytes"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_without_what_is_in_it(tmp_path: Path, content: bytes, problem: str) -> None:
