@@ -71,8 +71,10 @@ class StreamThread:
         while not self._stopped:
             self._news.clear()
             work = self._work
-            for ended in [one for one in begun if one not in work]:
-                ended.end()
+            if work is not begun:  # no comparison at each look: there may be 1,000 of them
+                here = set(map(id, work))
+                for ended in [one for one in begun if id(one) not in here]:
+                    ended.end()
             begun = work
             for one in work:
                 if one.wait_s() <= 0 and not self._stopped:
