@@ -171,7 +171,8 @@ class ZooKeeperStore:
         use_sasl(self._client)
         self._handler.is_connected = lambda: bool(self._client.connected)
         self._client.add_listener(self._on_state)
-        self._watches: list[Watch] = []
+        self._watches: dict[Watch, None] = {}
+        """In the order in which they were set. Changed in place, because another thread may add one at the same time."""
         self._new_session: list[Callable[[], None]] = []
         self._session_lost = False
         self._session_began_s: float | None = None
@@ -320,8 +321,7 @@ class ZooKeeperStore:
 
         def end() -> None:
             watch.end()
-            with suppress(ValueError):  # ended before
-                self._watches.remove(watch)  # in place, because another thread may add one at the same time
+            self._watches.pop(watch, None)
 
         return end
 
@@ -365,7 +365,7 @@ class ZooKeeperStore:
 
     def _watch(self, watch: Watch) -> Watch:
         watch.arm()
-        self._watches.append(watch)
+        self._watches[watch] = None
         return watch
 
     def _watch_value(self, path: str, on_event: Callable[[WatchedEvent], None]) -> None:
