@@ -37,6 +37,7 @@ from bk_spark.metadata.store import (
     NotEmptyError,
     TransactionFailedError,
     Versioned,
+    name_of,
 )
 from bk_spark.progress import Progress, no_progress
 
@@ -117,6 +118,8 @@ class Orphans:
         self._store = logs.store
         self._names = logs.names
         self._progress = progress
+        self._named: frozenset[str] | None = None
+        """The uids that names point to, once one search has needed them."""
 
     def find(self, older_than_s: int = OLDER_THAN_S) -> Iterator[Orphan]:
         """What a sweep would remove now. Raises ConfigError for an age out of range, MetadataUnavailableError.
@@ -126,7 +129,7 @@ class Orphans:
         if type(older_than_s) is not int or not 0 <= older_than_s <= MAX_AGE_S:
             raise ConfigError("the age of orphans", older_than_s, f"it must be a number of seconds from 0 to {MAX_AGE_S}")
         age = _Age(StoreTimes(self._store, self._logs.znodes).now_ms(), older_than_s * 1000)
-        log_data = self._logs.znodes.log_data
+        log_data, self._named = self._logs.znodes.log_data, None
         self._store.sync(log_data)
         uids = children_of(self._store, log_data)
         unreadable: BookKeeperError | None = None
@@ -166,10 +169,15 @@ class Orphans:
             yield Orphan(OrphanKind.LOG_DATA, None, uid, None, age.of(root), (), root.version)
 
     def _is_abandoned(self, uid: str, paths: LogPaths) -> bool:
-        """Whether there is no job and no name. A name that points to data without a head is damage."""
+        """Whether there is no job and no name. A name that points to data without a head is damage.
+
+        The names are read once for all logs. One that comes later comes with a head, which ``_remove_empty`` finds.
+        """
         if any(grandchildren_of(self._store, paths.jobs)):
             return False
-        return all(self._names.find(name) != uid for name in self._names.all())
+        if self._named is None:
+            self._named = frozenset(self._names.find_many(self._names.all()).values())
+        return uid not in self._named
 
     def _of_jobs(self, name: str | None, uid: str, job_ids: Sequence[str], age: _Age) -> Iterator[Orphan]:
         paths = [self._names.paths(uid).job(job_id) for job_id in job_ids]
@@ -270,12 +278,16 @@ class Orphans:
         """Remove log data that consists of directories alone, in one transaction.
 
         So a log that is created from them at this moment gets all of them, or none. The transaction is refused if a late
-        task or commit has made something there. Checkpoints are only of logs that were deleted.
+        task or commit has made something there. Checkpoints are only of logs that were deleted. Raises NotEmptyError for a
+        log that was created meanwhile.
         """
+        names = self._store.children(paths.root)
+        if name_of(paths.head) in names:
+            raise NotEmptyError(paths.root)
         for name in children_of(self._store, paths.checkpoints):
             remove_tree(self._store, f"{paths.checkpoints}/{name}")
         found = []
-        for name in self._store.children(paths.root):
+        for name in names:
             directory = f"{paths.root}/{name}"
             found += [f"{directory}/{child}" for child in children_of(self._store, directory)] + [directory]
         self._store.transaction([Delete(path, ANY_VERSION) for path in [*found, paths.root]])

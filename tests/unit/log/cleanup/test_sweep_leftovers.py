@@ -8,9 +8,11 @@ import pytest
 
 from bk_spark.errors import BookKeeperError, CorruptionError, FormatVersionError
 from bk_spark.log.cleanup.orphans import OrphanKind
+from bk_spark.log.stored.values import Head
 from bk_spark.metadata.store import StoreError, TransactionFailedError
 from tests.unit.log.aged_world import DAY_S, AgedWorld, append, kinds, present, sweep
 from tests.unit.log.log_requests import write
+from tests.unit.log.log_world import ScriptedStore
 
 
 @pytest.fixture
@@ -102,3 +104,43 @@ def test_a_log_that_cannot_be_read_keeps_no_other_log_from_being_swept_and_is_na
     with pytest.raises(error, match="the head of log uid"):
         sweep(world)
     assert present(world, left) == [False, False, False, True, False, False]
+
+
+def test_the_names_of_logs_are_read_once_however_many_logs_never_came_to_be(world):
+    for number in range(3):
+        world.write(f"log-{number}")
+    for number in range(5):
+        world.logs.names.prepare(f"never{number}")
+    world.pass_s(DAY_S)
+    session = ScriptedStore(world.new_session())
+    assert kinds(sweep(world, store=session)) == [OrphanKind.LOG_DATA] * 5
+    asked = [name for name, path in session.calls if path == world.znodes.log_names or _names(world, path)]
+    assert sorted(asked) == ["children", "get_many"]
+    assert len(uids(world)) == 3
+
+
+def _names(world, paths):
+    """Whether these are names of logs."""
+    given = paths if isinstance(paths, list) else [paths]
+    return any(isinstance(path, str) and path.startswith(f"{world.znodes.log_names}/") for path in given)
+
+
+def test_a_log_that_is_made_between_the_search_and_the_removal_is_whole(world):
+    """Log rule 1: the sweep finds its head among what it is about to remove."""
+    world.write("orders")
+    world.logs.names.prepare("late")
+    world.pass_s(DAY_S)
+    session = world.new_session()
+    real, data = session.children, world.znodes.log("late")
+
+    def made_before(path):
+        if path == data:
+            session.children = real
+            head = Head("late", time_ms=world.now_ms)
+            world.store.transaction(world.logs.names.creation("late", "late", head))
+        return real(path)
+
+    session.children = made_before
+    assert sweep(world, store=session) == []
+    assert world.logs.names.uid("late") == "late"
+    write(world, "late")
