@@ -106,7 +106,7 @@ class LogVacuum:
         raise MetadataConflictError(f"log '{name}'", f"{_TRIES} tries to vacuum it met another vacuum: let one run alone")
 
     def _run(self, log: _Log) -> VacuumReport:
-        truncated = self._truncate(log, self._times.now_ms())
+        truncated = self._truncate(log)
         now_ms = self._times.now_ms()
         self._raise_oldest_version(log, now_ms)
         deleted = self._delete_unlisted(log)
@@ -116,12 +116,14 @@ class LogVacuum:
     def _head(self, log: _Log) -> Head:
         return self._logs.names.head(log.name, log.uid)
 
-    def _truncate(self, log: _Log, now_ms: int) -> int:
-        """Step 1; returns how many ledgers were truncated."""
+    def _truncate(self, log: _Log) -> int:
+        """Step 1; returns how many ledgers were truncated. Most logs keep all: their listings are not read."""
         for tries_left in reversed(range(_TRIES)):
             head = self._head(log)
+            if head.retention.retention_s is None and head.retention.retention_bytes is None:
+                return 0
             closed = self._logs.reader.listing(log.name, log.uid, head.version).closed
-            expired_rows = self._expired_rows(log, head, now_ms)
+            expired_rows = self._expired_rows(log, head)
             count = expired_ledgers(closed, head.first_row, expired_rows, head.retention.retention_bytes)
             if not count:
                 return 0
@@ -132,12 +134,12 @@ class LogVacuum:
                     raise
         raise AssertionError("unreachable")
 
-    def _expired_rows(self, log: _Log, head: Head, now_ms: int) -> int | None:
+    def _expired_rows(self, log: _Log, head: Head) -> int | None:
         """The row number below which data is older than ``retention_s``: where the last commit before that ended."""
         if head.retention.retention_s is None:
             return None
         first = max(head.oldest_record, 1)
-        limit_ms = now_ms - head.retention.retention_s * 1000
+        limit_ms = self._times.now_ms() - head.retention.retention_s * 1000
         version = self._times.last_before(self._logs.names.paths(log.uid), first, head.version, limit_ms)
         return 0 if version < first else self._logs.reader.version(log.name, log.uid, version).end_row
 

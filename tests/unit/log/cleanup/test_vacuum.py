@@ -13,6 +13,7 @@ from bk_spark.log.cleanup import vacuum as log_vacuum
 from bk_spark.log.stored.values import CommitKind
 from bk_spark.metadata.store import Delete
 from tests.unit.log.aged_world import DAY_S, WEEK_S, AgedWorld, Died, head, ids, keep, present, vacuum
+from tests.unit.log.log_world import ScriptedStore
 
 
 @pytest.fixture
@@ -313,3 +314,14 @@ def test_a_commit_between_two_steps_is_kept(world):
 
 
 # --- on a real server
+
+
+@pytest.mark.parametrize("retention", [{}, {"retention_s": 10 * WEEK_S}, {"retention_bytes": 10**9}])
+def test_the_listing_is_read_only_of_a_log_that_lets_rows_go(world, retention):
+    """That of a log with a million ledgers has 80 MB."""
+    world.write("orders")
+    keep(world, **retention)
+    session = ScriptedStore(world.new_session())
+    vacuum(world, store=session)
+    read = [path for name, paths in session.calls if name == "get_many" for path in paths]
+    assert any("/pages/" in path for path in read) == bool(retention)
