@@ -12,7 +12,7 @@ from bk_spark.dashboard.tiers import HeldLog, TierView
 from bk_spark.errors import ConfigError
 from bk_spark.log.stored.listing import Listing
 from bk_spark.log.stored.names import decode_name
-from bk_spark.log.stored.paths import LogPaths
+from bk_spark.log.stored.paths import CHECKPOINT_INTERVAL, LogPaths
 from bk_spark.log.stored.values import Head, LogVersion, Totals
 from bk_spark.log.stream.cursors import Cursor
 from bk_spark.log.stream.follow import LogFollower
@@ -28,7 +28,7 @@ COMMITS = 20
 MAX_CURSORS = 100
 
 MAX_LISTINGS = 8
-"""Listings that are kept, so that a log is read again only after it changed."""
+"""Listings that are kept, so that of a log only the commits since the last look are read."""
 
 
 def log_page(client: BookKeeper, tiers: TierView, after: str, limit: int) -> Record:
@@ -72,21 +72,26 @@ class LogView:
                 "rows_s": head.retention.retention_s,
                 "bytes": head.retention.retention_bytes,
             },
-            **_drawn(listing),
+            **_drawn(listing, head),
             "commits": [_commit(one) for one in commits][::-1],
             "streams": self._streams(name, uid, head),
         }
 
     def _listing(self, name: str, uid: str, head: Head) -> Listing:
-        known = self._listings.pop(uid, None)
-        if known is not None and known[0] == head.version:
-            listing = known[1]
-        else:
-            listing = self._client.logs.reader.listing(name, uid, head.version) if head.version else Listing()
+        listing = self._read_listing(name, uid, head, self._listings.pop(uid, None))
         self._listings[uid] = (head.version, listing)
         while len(self._listings) > MAX_LISTINGS:
             del self._listings[next(iter(self._listings))]
         return listing
+
+    def _read_listing(self, name: str, uid: str, head: Head, known: tuple[int, Listing] | None) -> Listing:
+        """Only the commits since the last look, unless they are so many that a checkpoint is nearer, or some are gone."""
+        reader = self._client.logs.reader
+        if head.version == 0:
+            return Listing()
+        if known is not None and max(head.oldest_record, head.version - CHECKPOINT_INTERVAL) <= known[0] + 1:
+            return known[1] if known[0] == head.version else reader.advanced(name, uid, known, head.version)
+        return reader.listing(name, uid, head.version)
 
     def _streams(self, name: str, uid: str, head: Head) -> list[Record]:
         client = self._client
@@ -122,9 +127,10 @@ def _row(name: str, head: Head, tier: Record | None) -> Record:
     }
 
 
-def _drawn(listing: Listing) -> Record:
+def _drawn(listing: Listing, head: Head) -> Record:
+    """``head`` has the sum of what the listing has."""
     drawn = listing.closed[-MAX_DRAWN:]
-    earlier = Totals.of(listing.closed[: len(listing.closed) - len(drawn)])
+    earlier = head.total - Totals.of(drawn)
     return {
         "drawn": [
             {"id": str(one.ledger_id), "entries": one.last_entry_id + 1, "rows": one.rows, "bytes": one.length} for one in drawn
