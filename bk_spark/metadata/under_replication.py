@@ -20,7 +20,7 @@ import contextlib
 import itertools
 import logging
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bk_spark.errors import ConfigError, CorruptionError, MetadataConflictError
@@ -59,6 +59,8 @@ _ATTEMPTS = 100
 logger = logging.getLogger(__name__)
 
 _PART = re.compile(r"[0-9a-f]{4}")
+_DEPTH = 3
+"""Directories above the one that is a marked ledger's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,12 +105,12 @@ class UnderReplication(LedgerLocks):
             self._wake_workers()
         return new
 
-    def marks(self) -> Iterator[Mark]:
-        """All marks, ascending by ledger id; at most ``PAGE_MARKS`` of them are read ahead.
+    def marks(self, but: Container[int] = ()) -> Iterator[Mark]:
+        """All marks but those of some ledgers, ascending by ledger id; at most ``PAGE_MARKS`` of them are read ahead.
 
         An unreadable mark is logged and left out; the next report of its ledger replaces it.
         """
-        for page in _pages(self._marked_ids(), PAGE_MARKS):
+        for page in _pages((one for one in self.marked_ids() if one not in but), PAGE_MARKS):
             found = self._store.get_many([self._znodes.under_replicated(ledger_id) for ledger_id in page])
             for ledger_id, value in zip(page, found, strict=True):
                 mark = None if value is None else self._readable(ledger_id, value)
@@ -130,9 +132,17 @@ class UnderReplication(LedgerLocks):
         marked_ms = value.ctime if value.HasField("ctime") else found.modified_ms
         return Mark(ledger_id, tuple(value.replica), marked_ms, found.version)
 
+    def marked_ids(self) -> Iterator[int]:
+        """The ids of the marked ledgers, ascending. No mark is read, and one of them may be gone."""
+        for directory in self._directories():
+            digits = directory.removeprefix(self._znodes.under_replicated_ledgers).replace("/", "")
+            for name in filter(_PART.fullmatch, find_children(self._store, directory)):
+                yield int(digits + name, 16)
+
     def count(self) -> int:
-        """The number of marked ledgers, without reading the marks."""
-        return sum(1 for _ in self._marked_ids())
+        """The number of marked ledgers. Reads one small value for 65,536 of them, and neither marks nor names."""
+        found = self._store.get_many(list(self._directories()))
+        return sum(one.children for one in found if one is not None)
 
     def remove(self, mark: Mark, guard: str = "") -> bool:
         """Remove the mark of a repaired ledger. False, and it stays, if the ledger was reported again since ``mark`` was read.
@@ -193,26 +203,30 @@ class UnderReplication(LedgerLocks):
         raise MetadataConflictError(f"the mark of ledger {ledger_id}", f"{_ATTEMPTS} attempts to mark it lost")
 
     def _mark_page(self, missing: Mapping[int, Collection[str]]) -> int:
-        """Mark ledgers in one transaction, or one by one if somebody else changes a mark meanwhile."""
-        paths = {ledger_id: self._znodes.under_replicated(ledger_id) for ledger_id in missing}
-        listed = self._listed(sorted({parent_of(parent_of(path)) for path in paths.values()}))
-        known = [ledger_id for ledger_id in missing if parent_of(paths[ledger_id]) in listed]
-        found = dict(zip(known, self._store.get_many([paths[ledger_id] for ledger_id in known]), strict=True))
-        marking = (self._marking(ledger_id, bookies, found.get(ledger_id)) for ledger_id, bookies in missing.items())
+        """Mark ledgers in one transaction, or one by one if somebody else changes a mark meanwhile.
+
+        Most ledgers have no mark: marks are read only once the transaction that makes them all was refused.
+        """
+        paths = [self._znodes.under_replicated(ledger_id) for ledger_id in missing]
+        for directory in sorted({parent_of(parent_of(path)) for path in paths}):
+            with contextlib.suppress(NoNodeError):  # deleted again right after its creation
+                self._store.ensure_path(directory)
+        if self._has_marked(missing, [None] * len(missing)):
+            return len(missing)
+        found = self._store.get_many(paths)
+        if self._has_marked(missing, found):
+            return found.count(None)
+        return sum(self._mark(ledger_id, bookies) for ledger_id, bookies in missing.items())
+
+    def _has_marked(self, missing: Mapping[int, Collection[str]], found: Sequence[Versioned | None]) -> bool:
+        """Whether all were marked in one transaction: ``found`` has the mark of each."""
+        each = zip(missing.items(), found, strict=True)
+        marking = (self._marking(ledger_id, bookies, mark) for (ledger_id, bookies), mark in each)
         try:
             self._store.transaction([change for changes in marking for change in changes])
         except TransactionFailedError:
-            return sum(self._mark(ledger_id, bookies) for ledger_id, bookies in missing.items())
-        return len(missing) - sum(value is not None for value in found.values())
-
-    def _listed(self, directories: Iterable[str]) -> set[str]:
-        """The paths below these directories, which are created if missing. Cheaper than asking for each mark."""
-        paths: set[str] = set()
-        for directory in directories:
-            with contextlib.suppress(NoNodeError):  # deleted again right after its creation
-                self._store.ensure_path(directory)
-            paths.update(f"{directory}/{name}" for name in find_children(self._store, directory))
-        return paths
+            return False
+        return True
 
     def _marking(self, ledger_id: int, missing: Collection[str], found: Versioned | None) -> list[StoreChange]:
         """The changes that create the mark, or merge into the one that was found."""
@@ -241,14 +255,14 @@ class UnderReplication(LedgerLocks):
                 self._store.delete(directory, ANY_VERSION)
                 directory = parent_of(directory)
 
-    def _marked_ids(self, path: str = "", digits: str = "") -> Iterator[int]:
-        """The ids that directories spell, ascending; those below ``path`` begin with ``digits``. Their marks may be missing."""
-        if len(digits) == 16:  # a whole id
-            yield int(digits, 16)
-            return
+    def _directories(self, path: str = "", depth: int = 0) -> Iterator[str]:
+        """The paths that spell all but the last four digits of ids, ascending. Below each are up to 65,536 marked ledgers."""
         directory = path or self._znodes.under_replicated_ledgers
+        if depth == _DEPTH:
+            yield directory
+            return
         for name in filter(_PART.fullmatch, find_children(self._store, directory)):
-            yield from self._marked_ids(f"{directory}/{name}", digits + name)
+            yield from self._directories(f"{directory}/{name}", depth + 1)
 
     def _readable(self, ledger_id: int, found: Versioned) -> Mark | None:
         try:

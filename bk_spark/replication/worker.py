@@ -23,6 +23,7 @@ from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.errors import BookKeeperError
@@ -151,14 +152,9 @@ class ReplicationWorker:
         return self._under_way.keys() | {ledger_id for ledger_id, retry in self._retries.items() if retry.due_s > now_s}
 
     def _read_marks(self, not_due: set[int]) -> list[int]:
-        """The marked ledgers, up to MAX_MARKS that may be due: those of ``not_due`` must not crowd out others."""
-        marked, due = list[int](), 0
-        for mark in self._marks.marks():
-            marked.append(mark.ledger_id)
-            due += mark.ledger_id not in not_due
-            if due == MAX_MARKS:
-                break
-        return marked
+        """The marked ledgers: all of ``not_due``, whose marks need no reading, and up to MAX_MARKS that may be due."""
+        waiting = [one for one in self._marks.marked_ids() if one in not_due] if not_due else []
+        return waiting + [mark.ledger_id for mark in islice(self._marks.marks(not_due), MAX_MARKS)]
 
     def _begin_due(self) -> None:
         while self._due and not self._stopping and len(self._under_way) < self._config.parallel_ledgers:

@@ -153,21 +153,51 @@ def test_many_ledgers_are_marked_at_once_new_ones_and_known_ones(marks: UnderRep
     assert marks.count() == 450
 
 
+@pytest.mark.parametrize("races", [1, 2])
 def test_many_marks_are_made_where_others_make_some_of_them_meanwhile(
-    marks: UnderReplication, other: UnderReplication, store: ZooKeeperStore, monkeypatch: pytest.MonkeyPatch
+    marks: UnderReplication, other: UnderReplication, store: ZooKeeperStore, monkeypatch: pytest.MonkeyPatch, races: int
 ) -> None:
-    """Between the look at what is there and the transaction: that fails as a whole, and is made one by one."""
-    transaction = store.transaction
+    """The transaction fails as a whole: the marks are read, and then made in one again, or one by one."""
+    transaction, others = store.transaction, [2, 3][:races]
 
     def race(changes: Sequence[StoreChange]) -> None:
-        monkeypatch.undo()
-        other.mark(2, ["b2"])
+        if others:
+            other.mark(others.pop(0), ["b2"])
         transaction(changes)
 
     monkeypatch.setattr(store, "transaction", race)
-    assert marks.mark_many({ledger_id: ["b1"] for ledger_id in range(4)}) == 3
-    assert mark_of(marks, 2).missing == ("b2", "b1")
+    assert marks.mark_many({ledger_id: ["b1"] for ledger_id in range(4)}) == 4 - races
+    assert [mark_of(marks, one).missing for one in (2, 3)] == [("b2", "b1"), ("b2", "b1") if races == 2 else ("b1",)]
     assert marks.count() == 4
+
+
+def test_marks_are_made_and_counted_without_reading_marks_or_listing_their_neighbours(
+    marks: UnderReplication, store: ZooKeeperStore, znodes: Znodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A directory may have 65,536 of them: who lists it for each 200 marks takes more time with each."""
+    marks.mark(70_000, ["b0"])
+    listed: list[str] = []
+    children = store.children
+    monkeypatch.setattr(store, "children", lambda path: (listed.append(path), children(path))[1])
+    reads = store.get_many
+    monkeypatch.setattr(store, "get_many", lambda paths: (listed.extend(paths), reads(paths))[1])
+    assert marks.mark_many({ledger_id: ["b1"] for ledger_id in range(65_000, 66_000)}) == 1_000
+    assert listed == []
+    assert marks.count() == 1_001
+    assert max(path.count("/") for path in listed) == znodes.under_replicated(1).count("/") - 2
+
+
+def test_the_marks_of_ledgers_that_are_left_out_are_not_read(
+    marks: UnderReplication, store: ZooKeeperStore, znodes: Znodes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as those that a worker waits to try again, which may be a million."""
+    marks.mark_many({ledger_id: ["b1"] for ledger_id in range(10)})
+    read: list[str] = []
+    reads = store.get_many
+    monkeypatch.setattr(store, "get_many", lambda paths: (read.extend(paths), reads(paths))[1])
+    assert [mark.ledger_id for mark in marks.marks(set(range(1, 9)))] == [0, 9]
+    assert read == [znodes.under_replicated(0), znodes.under_replicated(9)]
+    assert list(marks.marked_ids()) == list(range(10))
 
 
 @pytest.mark.parametrize("many", [False, True])
