@@ -323,10 +323,11 @@ class LogPart:
 
     def committed(self, uid: str, version: LogVersion) -> LogVersion:
         """Writes a checkpoint if one is due. The commit has taken effect, so a failure of that is only logged."""
-        name, number = self.log_name, version.version
+        name, number, checkpoints = self.log_name, version.version, self._context.checkpoints
         if number % CHECKPOINT_INTERVAL == 0:
             try:
-                self._context.checkpoints.write(name, uid, number, self._reader.listing(name, uid, number))
+                if checkpoints.is_due(name, uid, version):
+                    checkpoints.write(name, uid, number, self._reader.listing(name, uid, number))
             except (BookKeeperError, StoreError) as problem:
                 what = "log '%s': the checkpoint of version %d was not written, readers fold more versions: %s"
                 logger.warning(what, name, number, problem)

@@ -33,7 +33,9 @@ from bk_spark.entries.log_secret import SECRET_NAME
 BUCKET = 1000
 """Versions and ledgers per directory: with 10,000 directories, ten million of each."""
 CHECKPOINT_INTERVAL = 1000
-"""Versions from one checkpoint to the next. A reader folds at most so many commits, unless checkpoints are missing."""
+"""Versions from one checkpoint to the next, at least: see ``checkpoint.py``."""
+CHECKPOINTS_SPAN = BUCKET * CHECKPOINT_INTERVAL
+"""Versions whose checkpoints are in one directory."""
 
 
 class JobPaths:
@@ -78,7 +80,7 @@ class LogPaths:
         return f"{self.version_bucket(version)}/{version}"
 
     def checkpoint_bucket(self, version: int) -> str:
-        return f"{self.checkpoints}/{version // (BUCKET * CHECKPOINT_INTERVAL)}"
+        return f"{self.checkpoints}/{version // CHECKPOINTS_SPAN}"
 
     def checkpoint(self, version: int) -> str:
         return f"{self.checkpoint_bucket(version)}/{version}"

@@ -16,7 +16,7 @@ from typing import Final, TypeAlias, TypeVar
 from bk_spark.config import MIB
 from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.errors import ConfigError, CorruptionError
-from bk_spark.log.stored.checkpoint import CheckpointGoneError, ListingCheckpoints, checkpoints_for
+from bk_spark.log.stored.checkpoint import CheckpointGoneError, ListingCheckpoints
 from bk_spark.log.stored.lanes import PLAIN, Lanes
 from bk_spark.log.stored.listing import Listing, ListingFold
 from bk_spark.log.stored.names import LogNames
@@ -81,7 +81,10 @@ class LogSnapshot:
 
 
 class LogReader:
-    """Reads versions, pages and schemas. Pipelined: any version costs some ten round trips, however old the log is."""
+    """Reads versions, pages and schemas. Pipelined: any version costs some ten round trips, however old the log is.
+
+    Commits are folded in pieces of READS_AT_ONCE: 1,000 at most, or 15,000 where a listing has a million ledgers.
+    """
 
     def __init__(
         self, store: MetadataStore, names: LogNames, checkpoints: ListingCheckpoints, count_rows: CountRows | None = None
@@ -227,8 +230,7 @@ class LogReader:
         raise CorruptionError(f"a checkpoint of log '{name}'", "some of its pages are missing from the metadata store")
 
     def _folded(self, name: str, uid: str, head: Head, at: LogVersion) -> Listing:
-        versions = checkpoints_for(at.version, at.base_version, head.oldest_version)
-        checkpoint = self._checkpoints.newest(name, uid, versions)
+        checkpoint = self._checkpoints.newest_up_to(name, uid, at.version, at.base_version, head.oldest_version)
         if checkpoint is None and head.oldest_version > at.base_version:
             raise CheckpointGoneError(head.oldest_version)
         start = Listing() if checkpoint is None else self._checkpoints.listing(name, uid, checkpoint)

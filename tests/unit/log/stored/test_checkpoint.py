@@ -10,7 +10,7 @@ import pytest
 from bk_spark.errors import ConfigError, CorruptionError, MetadataUnavailableError
 from bk_spark.log.changes import commit
 from bk_spark.log.stored import checkpoint as log_checkpoint
-from bk_spark.log.stored.checkpoint import CheckpointState, checkpoints_for
+from bk_spark.log.stored.checkpoint import CheckpointState, is_worth
 from bk_spark.log.stored.listing import Listing
 from bk_spark.log.stored.values import LEDGERS_PER_PAGE, CommittedLedger, Page
 from bk_spark.metadata.store import ANY_VERSION
@@ -131,7 +131,7 @@ def test_a_checkpoint_that_is_not_whole_is_not_used(world, interval):
     assert len(world.logs.reader.snapshot("orders").ledgers) == 25
 
 
-def test_a_reader_looks_for_the_last_sixteen_checkpoints_only(world, interval):
+def test_a_reader_finds_a_complete_checkpoint_however_many_newer_ones_are_not(world, interval):
     for _ in range(180):
         write(world, "orders")
     paths = world.paths(uid(world))
@@ -140,9 +140,52 @@ def test_a_reader_looks_for_the_last_sixteen_checkpoints_only(world, interval):
         world.store.set(path, b"", world.store.get(path).version)
     store, logs = world.scripted()
     assert len(logs.reader.snapshot("orders").ledgers) == 180
-    asked = [path for name, what in store.calls if name == "get_many" for path in what if "/checkpoints/" in path]
-    assert len(asked) == 16
-    assert checkpoints_for(250, 0, 0) == list(range(250, 90, -10))
+    asked = [what for name, what in store.calls if name == "get_many" and "/checkpoints/" in what[0]]
+    assert [len(one) for one in asked] == [16, 2, 1], "two lists of checkpoints, and one page"
+
+
+def test_a_log_without_a_checkpoint_is_read_without_looking_for_one(world):
+    for _ in range(3):
+        write(world, "orders")
+    store, logs = world.scripted()
+    logs.reader.snapshot("orders")
+    assert not [what for name, what in store.calls if name in ("children", "get_many") and "/checkpoints" in str(what)]
+
+
+def test_checkpoints_become_rarer_as_a_log_becomes_longer(world, interval, monkeypatch):
+    """Each one is as long as the log: if they came at the same pace, all of them would take the square of its length."""
+    monkeypatch.setattr(log_checkpoint, "LEDGERS_PER_VERSION", 2)
+    monkeypatch.setattr(log_checkpoint, "LEDGERS_PER_PAGE", 1_000)  # one page, though it is not full
+    ledgers = [world.plain_ledger() for _ in range(95)]
+    for one in ledgers:
+        write(world, "orders", one)
+    assert [n for n in range(96) if checkpoint(world, n)] == [10, 20, 40, 80]
+    for version in (9, 10, 39, 41, 79, 95):
+        assert world.logs.reader.snapshot("orders", version).ledgers == tuple(ledgers[:version])
+
+
+def test_a_log_that_was_replaced_by_a_short_one_gets_its_checkpoints_as_a_short_one(world, interval, monkeypatch):
+    monkeypatch.setattr(log_checkpoint, "LEDGERS_PER_VERSION", 2)
+    monkeypatch.setattr(log_checkpoint, "LEDGERS_PER_PAGE", 1_000)
+    for _ in range(44):
+        write(world, "orders")
+    write(world, "orders", request=overwrite)
+    for _ in range(20):
+        write(world, "orders")
+    assert [n for n in range(70) if checkpoint(world, n)] == [10, 20, 40, 50, 60]
+
+
+@pytest.mark.parametrize(("per_commit", "times"), [(1, 60), (10, 9), (100, 9)])
+def test_all_checkpoints_of_a_long_log_together_are_some_times_its_listing(per_commit, times):
+    """At each thousandth version they would be 500 times as long."""
+    last, before, total, most_folded = 0, 0, 0, 0
+    for version in range(1_000, 1_000_001, 1_000):
+        ledgers = version * per_commit
+        if is_worth(version - last, ledgers, before):
+            last, before, total = version, ledgers, total + ledgers
+        most_folded = max(most_folded, version - last)
+    assert total <= times * 1_000_000 * per_commit
+    assert most_folded <= 125_000
 
 
 def test_an_overwrite_makes_older_checkpoints_needless(world, interval):
