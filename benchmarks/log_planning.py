@@ -17,45 +17,29 @@ import platform
 import statistics
 import sys
 import time
-import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from benchmarks.scale.made_ledgers import ENTRIES, TIME_MS, listed, made_ledger
+from benchmarks.scale.made_logs import LogMaker, appends
+from benchmarks.scale.size import BOOKIES, PER_COMMIT
 from bk_spark.client.ledger.ledger_store import LedgerStore
-from bk_spark.config import LedgerOptions
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.log.changes.plan import CommitRequest
 from bk_spark.log.log_store import LogStore
 from bk_spark.log.stored.names import LogNames
-from bk_spark.log.stored.paths import CHECKPOINT_INTERVAL, LogPaths
-from bk_spark.log.stored.values import (
-    JOB_TAG,
-    CommitKind,
-    CommittedLedger,
-    Content,
-    Head,
-    JobState,
-    LogVersion,
-    Page,
-    Totals,
-)
+from bk_spark.log.stored.paths import CHECKPOINT_INTERVAL
+from bk_spark.log.stored.values import CommitKind
 from bk_spark.log.stream.follow import LogFollower
 from bk_spark.log.stream.positions import StreamPosition, behind
-from bk_spark.metadata.ledger_metadata import LOG_TAG, LedgerMetadata, new_ledger
-from bk_spark.metadata.store import Create, MetadataStore, SetValue, StoreChange
+from bk_spark.metadata.ledger_metadata import LedgerMetadata
+from bk_spark.metadata.store import MetadataStore
 from bk_spark.metadata.uri import parse_uri
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import connect
 
-PER_COMMIT = 10
-"""Ledgers of one commit, as of a streaming sink with ten partitions."""
-ENTRIES, BYTES = 10, 10_000
-"""Of each ledger, by its metadata."""
 SNAPSHOTS = 10
-TIME_MS = 1_700_000_000_000
-TRANSACTION_BYTES = 100_000
-"""ZooKeeper keeps the last 500 transactions in memory."""
-ENSEMBLE = ("bookie-1", "bookie-2", "bookie-3")
+NAMED = tuple(f"bookie-{number}" for number in range(1, BOOKIES + 1))
 
 
 @dataclass(slots=True)
@@ -91,11 +75,9 @@ class MadeLog:
         self.name = f"log-{ledgers}"
         self.uid = cluster.logs.open(self.name, create=True)
         self.times = Times()
-        self._paths: LogPaths = cluster.names.paths(self.uid)
         ids = cluster.new_ids(ledgers)
-        self._listing = [_committed(one) for one in ids]
-        self._write(self._operations(ids))
-        self._write_head(ledgers // PER_COMMIT)
+        maker = LogMaker(cluster.logs, cluster.znodes, NAMED)
+        maker.write_head(self.name, self.uid, maker.write_commits(self.uid, appends(ids, self.name)))
         for version in range(CHECKPOINT_INTERVAL, ledgers // PER_COMMIT + 1, CHECKPOINT_INTERVAL):
             cluster.logs.write_checkpoint(self.name, self.uid, version)
         self._follower = LogFollower(cluster.logs.reader, self.name, self.uid, "fail", cluster.ledgers.existing)
@@ -107,9 +89,9 @@ class MadeLog:
         logs, (ledger_id,) = self.cluster.logs, self.cluster.new_ids(1)
         job = logs.jobs.begin(self.name)
         logs.jobs.ensure(job)
-        metadata = _closed(ledger_id, job.ledger_tags())
+        metadata = made_ledger(NAMED, ledger_id, job.ledger_tags())
         self.cluster.ledgers.create(metadata, logs.jobs.creation_of_ledger(job, ledger_id), lambda failure: None)
-        request = CommitRequest(CommitKind.APPEND, (_committed(ledger_id),))
+        request = CommitRequest(CommitKind.APPEND, (listed(ledger_id),))
         self.times.commit.append(_seconds(lambda: logs.commit(job, request)))
         logs.jobs.finish(job, [ledger_id])
 
@@ -136,77 +118,9 @@ class MadeLog:
         version = logs.names.head(self.name, self.uid).version
         return _seconds(lambda: logs.write_checkpoint(self.name, self.uid, version))
 
-    def _operations(self, ids: Sequence[int]) -> Iterator[tuple[str, list[StoreChange]]]:
-        """For each commit the parent that must be there, and what it creates."""
-        paths, znodes = self._paths, self.cluster.znodes
-        for version in range(1, len(ids) // PER_COMMIT + 1):
-            some = ids[(version - 1) * PER_COMMIT : version * PER_COMMIT]
-            job_id = uuid.uuid4().hex
-            job = paths.job(job_id)
-            tags = {LOG_TAG: self.uid.encode(), JOB_TAG: job_id.encode()}
-            yield paths.version_bucket(version), [Create(paths.version(version), self._version(version, job_id).encode())]
-            state = JobState(None, self.uid, version).encode()
-            page = Page(tuple(self._listing[(version - 1) * PER_COMMIT : version * PER_COMMIT]), ()).encode()
-            yield paths.job_bucket(job_id), [Create(job.root, state), Create(job.pages), Create(job.page(0), page)]
-            for one in some:
-                path = znodes.ledger(one)
-                yield path.rsplit("/", 1)[0], [Create(path, _closed(one, tags).encode())]
-
-    def _version(self, version: int, job_id: str) -> LogVersion:
-        total, added = _totals(version * PER_COMMIT), _totals(PER_COMMIT)
-        return LogVersion(
-            version=version,
-            time_ms=TIME_MS,
-            kind=CommitKind.APPEND,
-            content=Content.ENTRIES,
-            schema_id=None,
-            base_version=0,
-            application=None,
-            job_id=job_id,
-            pages=1,
-            added=added,
-            removed=Totals(),
-            total=total,
-            replaced_version=0,
-            end_row=total.rows,
-            epoch=0,
-        )
-
-    def _write(self, changes: Iterator[tuple[str, list[StoreChange]]]) -> None:
-        store, parents, waiting, nbytes = self.cluster.store, set[str](), list[StoreChange](), 0
-        for parent, some in changes:
-            if parent not in parents:
-                parents.add(parent)
-                store.ensure_path(parent)
-            waiting += some
-            nbytes += sum(len(one.path) + len(one.value) + 50 for one in some if isinstance(one, Create))
-            if nbytes > TRANSACTION_BYTES:
-                store.transaction(waiting)
-                waiting, nbytes = [], 0
-        store.transaction(waiting)
-
-    def _write_head(self, version: int) -> None:
-        total = _totals(version * PER_COMMIT)
-        head = Head(self.name, version, TIME_MS, Content.ENTRIES, total=total, end_row=total.rows)
-        stored = self.cluster.store.get(self._paths.head)
-        self.cluster.store.transaction([SetValue(self._paths.head, head.encode(), stored.version)])
-
 
 def _no_recovery(ledger_id: int) -> LedgerMetadata:
     raise AssertionError(f"ledger {ledger_id} was never open")
-
-
-def _committed(ledger_id: int) -> CommittedLedger:
-    return CommittedLedger(ledger_id, ENTRIES - 1, BYTES, ENTRIES)
-
-
-def _closed(ledger_id: int, tags: dict[str, bytes]) -> LedgerMetadata:
-    options = LedgerOptions(custom_metadata=tags)
-    return new_ledger(ledger_id, options, ENSEMBLE, created_ms=TIME_MS, creator_token=ledger_id).closed_at(ENTRIES - 1, BYTES)
-
-
-def _totals(ledgers: int) -> Totals:
-    return Totals(ledgers, ledgers * ENTRIES, ledgers * BYTES)
 
 
 def _seconds(action: Callable[[], object]) -> float:

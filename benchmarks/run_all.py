@@ -1,4 +1,5 @@
-"""Every benchmark but those beside peers, one after the other: each file here, then the workloads of ``benchmarks.speed``.
+"""Every benchmark but those beside peers, one after the other: each file here, growth at a tenth of the full size, then the
+workloads of ``benchmarks.speed``.
 
 python benchmarks/run_all.py [--small] [--json FILE]
 """
@@ -21,6 +22,7 @@ def main() -> int:
     args = parser.parse_args()
     small = ["--small"] if args.small else []
     commands = {path.stem: [str(path), *small] for path in ALONE}
+    commands["scale"] = ["-m", "benchmarks.scale", *(small or ["--ledgers", "100000"])]
     commands["speed"] = ["-m", "benchmarks.speed", "--all", *small, *(["--json", args.json] if args.json else [])]
     failed = []
     for name, command in commands.items():
