@@ -11,7 +11,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from benchmarks.scale import operations
-from benchmarks.scale.made_cluster import made_cluster
+from benchmarks.scale.made_cluster import FIRST, made_cluster
 from benchmarks.scale.measured import Used
 from benchmarks.scale.operation import OPERATIONS
 from benchmarks.scale.size import Size
@@ -56,6 +56,8 @@ def _run(size: Size, names: Sequence[str], args: argparse.Namespace) -> dict[str
         made_cluster(size, Path(directory) / "cluster", args.heap) as cluster,
     ):
         print(f"{size.ledgers:,} ledgers", file=sys.stderr, flush=True)
+        needed = {part for name in names for part in OPERATIONS[name].needs}
+        cluster.need([part for part in FIRST if part in needed])
         for name in names:
             cluster.need(OPERATIONS[name].needs)
             found[name] = OPERATIONS[name].run(cluster)

@@ -25,6 +25,8 @@ ABSENT = tuple(f"10.0.0.{number}:3181" for number in range(RUNNING + 1, BOOKIES 
 
 LEDGERS, LOGS, HELD, ORPHANS = "ledgers", "logs", "held", "orphans"
 """What an operation may need."""
+FIRST = (LEDGERS, LOGS)
+"""Made before the first operation, which may create ledgers: their ids are drawn behind these."""
 
 
 @dataclass
