@@ -66,7 +66,7 @@ from bk_spark.metadata.zookeeper_auth import (
 )
 from bk_spark.metadata.zookeeper_obstacles import Obstacles, first_tls_problem
 from bk_spark.metadata.zookeeper_sasl import use_sasl
-from bk_spark.metadata.zookeeper_session import ConnectionState, SessionState, Watch, ZooKeeperSockets
+from bk_spark.metadata.zookeeper_session import ConnectionState, ReadMany, SessionState, Watch, ZooKeeperSockets
 from bk_spark.tls.files import TlsFiles
 
 T = TypeVar("T")
@@ -74,6 +74,9 @@ T = TypeVar("T")
 _WINDOW = 128
 """Concurrent requests of one call. A few tens hide the round trip; more than some 270 gain nothing, because that is how many
 wake-ups fit into the socket pair through which kazoo wakes its thread."""
+
+_TOGETHER = 32
+"""Values of one request. Each has 512 KiB at most: ZooKeeper makes the answer as a whole, of 16 MiB at most."""
 
 _CLOSE_S = 5.0
 """How long ``close`` waits for the server's answer before it cuts the connection; the session then expires by itself."""
@@ -93,6 +96,11 @@ _REFUSALS: dict[type, type[StoreError]] = {
 
 _NOT_THE_REASON = (kazoo_errors.RolledBackError, kazoo_errors.RuntimeInconsistency)
 """The errors of those operations in a refused transaction that did not cause the refusal."""
+
+
+class _UnknownRequestError(Exception):
+    """The server does not know a request."""
+
 
 logger = logging.getLogger(__name__)
 logger.addHandler(logging.NullHandler())  # kazoo warns once per attempt; users get one MetadataUnavailableError instead
@@ -179,6 +187,8 @@ class ZooKeeperStore:
         self._connected_at_s = 0.0
         self._auth_failed = False
         self._closed = False
+        self._reads_many = True
+        """Whether the server reads several values in one request, as far as is known: since ZooKeeper 3.6."""
         self.session = SessionState(session_timeout_s, changed_s=time.monotonic())
         """Replaced as a whole, by one thread. Any thread may read it."""
 
@@ -244,7 +254,9 @@ class ZooKeeperStore:
         return _versioned(self._read(path, lambda: self._client.get_async(path)))
 
     def get_many(self, paths: Sequence[str]) -> list[Versioned | None]:
-        answers = self._side_by_side(paths, self._client.get_async)
+        answers: list[Any] = []
+        for begin in range(0, len(paths), _WINDOW):
+            answers += self._values(paths[begin : begin + _WINDOW])
         return [None if answer is None else _versioned(answer) for answer in answers]
 
     @property
@@ -413,6 +425,44 @@ class ZooKeeperStore:
         for begin in range(0, len(paths), _WINDOW):
             found += self._window(paths[begin : begin + _WINDOW], start)
         return found
+
+    def _values(self, paths: Sequence[str]) -> list[Any]:
+        """As ``_window``, in as few requests as the server lets do with."""
+        if len(paths) < 2 or not self._reads_many:
+            return self._window(paths, self._client.get_async)
+        parts = [paths[begin : begin + _TOGETHER] for begin in range(0, len(paths), _TOGETHER)]
+
+        def attempt() -> list[Any]:
+            sent = [self._read_many(part) for part in parts]
+            return [found for part, pending in zip(parts, sent, strict=True) for found in self._found_many(part, pending)]
+
+        try:
+            return self._repeated(attempt)
+        except _UnknownRequestError:
+            self._reads_many = False
+            return self._window(paths, self._client.get_async)
+
+    def _read_many(self, paths: Sequence[str]) -> Any:
+        pending = self._handler.async_result()
+        self._client._call(ReadMany(paths), pending)
+        return pending
+
+    def _found_many(self, paths: Sequence[str], pending: Any) -> list[Any]:
+        try:
+            answers = self._result(paths[0], pending)
+        except MetadataUnavailableError as problem:
+            if isinstance(problem.__cause__, kazoo_errors.UnimplementedError):
+                raise _UnknownRequestError from problem
+            raise
+        return [self._value(path, answer) for path, answer in zip(paths, answers, strict=True)]
+
+    def _value(self, path: str, answer: Any) -> Any:
+        """One of several answers; None for a missing path."""
+        if not isinstance(answer, kazoo_errors.KazooException):
+            return answer
+        if isinstance(answer, kazoo_errors.NoNodeError):
+            return None
+        raise self._translated(path, answer) from answer
 
     def _window(self, paths: Sequence[str], start: Callable[[str], Any]) -> list[Any]:
         def attempt() -> list[Any]:
