@@ -30,6 +30,7 @@ from bk_spark.log.changes.plan import CommitRequest
 from bk_spark.log.log_handle import Log, LogPosition
 from bk_spark.log.stored.values import CommitKind, CommittedLedger, OpenLedger
 from bk_spark.rows import conversion
+from tests.cluster.client.cluster_of_znodes import eventually
 
 DEADLINE_S = 20.0
 
@@ -410,7 +411,11 @@ def test_rows_are_written_together_and_none_waits_longer_than_asked(log):
 
 def test_a_leader_rolls_and_every_ledger_has_its_number_of_rows(log):
     with log.open_row_writer(table(0).schema, roll_bytes=5000) as writer:
-        for first in range(0, 2000, 50):
+        first_ledger = writer.ledger_id
+        for first in range(0, 1000, 50):
+            writer.append(table(first, 50))
+        eventually(lambda: writer.ledger_id != first_ledger)
+        for first in range(1000, 2000, 50):
             writer.append(table(first, 50))
     ledgers = log.ledgers()
     assert len(ledgers) > 1
