@@ -188,7 +188,7 @@ LOG_MUTANTS = (
     LogMutant(takeover_does_not_fence, 2, ("L2", "L9"), 200, 0),
     LogMutant(commit_ignores_the_epoch, 2, ("L1", "L2", "L9"), 200, 8),
     LogMutant(reader_passes_open_ledgers, 2, ("L5",), 600, 198),
-    LogMutant(roll_does_not_wait_for_the_old_ledger, 3, ("L1", "L3"), 600, 247),
+    LogMutant(roll_does_not_wait_for_the_old_ledger, 3, ("L1", "L3"), 2600, 849),
     LogMutant(old_ledgers_are_not_closed_before_the_next_roll, 3, ("L9",), 200, 1),
     LogMutant(compaction_takes_what_is_left_of_its_stretch, 4, ("L4", "L9"), 600, 107),
     LogMutant(application_is_tested_on_the_first_try_only, 4, ("L4",), 200, 12),
