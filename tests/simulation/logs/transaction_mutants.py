@@ -136,7 +136,7 @@ TRANSACTION_MUTANTS = (
     TransactionMutant(the_application_is_set_before_the_transaction, ("T2",), 200, 5),
     TransactionMutant(the_application_is_only_looked_at, ("T1", "T2"), 200, 9),
     TransactionMutant(giving_up_deletes_ledgers_without_a_look, ("T3",), 600, 185),
-    TransactionMutant(batches_end_where_limits_say, ("T1",), 200, 9),
+    TransactionMutant(batches_end_where_limits_say, ("T1",), 650, 201),
 )
 
 
