@@ -196,14 +196,15 @@ class ZooKeeperStore:
         """Start the session. Called by ``connect``. Raises ConfigError in a forked process, and MetadataUnavailableError.
 
         kazoo would try hosts without an address, or with a certificate that is no good, again and again: if that holds of all,
-        it is said at once.
+        it is said at once. A server that does not know the identity's scheme is a connection, which each call finds refused;
+        it may have come and gone between two looks.
         """
         used_here()
         began_s = time.monotonic()
         self._handler.deadline = began_s + timeout_s
         connected = self._client.start_async()
         obstacles = Obstacles(self._hosts, self._security, self._handler.spawn)
-        while not connected.wait(min(_LOOK_S, max(self._handler.deadline - time.monotonic(), 0.0))):
+        while not connected.wait(min(_LOOK_S, max(self._handler.deadline - time.monotonic(), 0.0))) and not self._auth_failed:
             now_s = time.monotonic()
             if obstacles.are_certain(now_s - began_s) or now_s >= self._handler.deadline:
                 self._handler.cut()

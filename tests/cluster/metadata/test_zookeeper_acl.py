@@ -122,6 +122,21 @@ def test_a_session_whose_scheme_the_server_does_not_know_fails_at_once_with_ever
         store.close()
 
 
+def test_a_refusal_that_comes_before_the_connection_is_seen_is_no_wait_for_one(
+    metadata_uri: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start_async(client: KazooClient) -> threading.Event:
+        real_start(client)
+        return threading.Event()  # as if each look came too early or too late
+
+    real_start = KazooClient.start_async
+    monkeypatch.setattr(KazooClient, "start_async", start_async)
+    began = time.monotonic()
+    with pytest.raises(MetadataAccessError):
+        BookKeeper(metadata_uri, ClientConfig(zookeeper_auth="nosuch:scheme", connect_timeout_s=20.0))
+    assert time.monotonic() - began < 10.0
+
+
 def test_nothing_that_may_not_be_seen_is_taken_for_absent(metadata_uri: str, znodes: Znodes) -> None:
     """Protocol rule 44: garbage collection acts on what is absent, so a refusal must not look like an absence."""
     with session(metadata_uri, AUTH) as store:

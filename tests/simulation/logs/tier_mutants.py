@@ -139,7 +139,7 @@ TIER_MUTANTS = (
     TierMutant(old_versions_lose_the_files_of_what_left_the_table, ("L5", "L6", "T3"), 600, 185),
     TierMutant(ledgers_are_deleted_before_the_log_says_so, ("L6",), 600, 0),
     TierMutant(the_first_ledger_that_stays_is_taken_for_a_truncated_one, ("T2", "L6"), 600, 71),
-    TierMutant(a_vacuum_forgets_what_old_versions_list, ("L0", "L5", "L6", "T3", "T4"), 5200, 1719),
+    TierMutant(a_vacuum_forgets_what_old_versions_list, ("L0", "L5", "L6", "T3", "T4"), 9100, 3011),
     TierMutant(a_vacuum_drops_the_tags_of_versions_that_can_be_read, ("L5", "L6", "T3"), 600, 63),
 )
 
