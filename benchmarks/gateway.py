@@ -9,8 +9,8 @@ Then all that each has appended is read and compared with the rows as they were 
 directly by each client. Java and Go are left out, and named, where they are not to be had; ``--all`` makes that an error.
 
 Last, 50 readers and 20 continuous writers work at a gateway of their own for a while, half of the readers slowly: the most
-memory that its process held is told, beside what it held before and what its parts should take (``crowd_bound``). No page promises
-that number: it is wanted, and a run of minutes has shown more (docs/benchmarks-notes.md).
+memory that its process held is told, beside what it held before and what its parts should take (``crowd_bound``). No page
+promises that number: it is wanted, and a run of minutes has shown more (docs/benchmarks-notes.md).
 
     python benchmarks/gateway.py [--small] [--rounds N] [--crowd-s S] [--all] [--json FILE]
 """
