@@ -145,7 +145,8 @@ class _Resume:
             return None  # only its listing, which is too old, says which ledger stands where
         is_found = old.index < 0
         given = self.order.found_before(old, self.head.oldest_record) if is_found else next(self.order.walk(old, old.version))
-        given = None if given is None else self.order.recorded(given, self.head.version)
+        # A plan that is made again may have a head from before the oldest version that can be read now.
+        given = None if given is None else self.order.recorded(given, max(self.head.version, self.head.oldest_version))
         if given is None or given.ledger is None:
             return None
         if given.counts_rows or old.entry_id == 0:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from bk_spark.errors import ConfigError, DataLossError, NoSuchLedgerError
+from bk_spark.errors import DataLossError, NoSuchLedgerError
+from bk_spark.log.stored.values import Head
 from bk_spark.log.stream.follow import LedgerEnd, LogFollower, PlacedStretch
 from bk_spark.log.stream.order import READ
+from bk_spark.log.stream.plan_again import planned
 from bk_spark.log.stream.positions import StreamPosition, behind
 from tests.simulation.logs.audit import require
 from tests.simulation.logs.clients import EXPECTED, rest
@@ -21,24 +23,24 @@ class Stream:
         self.position: StreamPosition = behind(0)
         self.is_lost = False
         """Truncation or vacuum overtook it."""
-        self._planned_with = 0
-        """The oldest version of the log when it last looked: a vacuum in between may fail the plan, never falsify it."""
 
     def next_batch(self, machine: Machine) -> None:
         """Everything there is now. Raises what planning and reading do; then nothing of it counts."""
-        world = machine.world
+        world, names = machine.world, machine.logs.names
         follower = LogFollower(machine.logs.reader, LOG, world.uid, READ, machine.ledgers.existing)
-        head = machine.logs.names.head(LOG, world.uid)
-        self._planned_with = head.oldest_version
+        head = names.head(LOG, world.uid)
         ends = {one.ledger_id: _end(machine, one.ledger_id) for one in head.writer.open_ledgers}
-        newest = follower.newest(head, ends, self.position).position
+        newest = planned(names, world.uid, head, lambda head: follower.newest(head, ends, self.position)).position
         payloads: list[bytes] = []
-        for stretch in follower.stretches(self.position, newest, head, fail_on_data_loss=True):
+        for stretch in planned(names, world.uid, head, lambda head: self._stretches(follower, newest, head)):
             payloads += _read(machine, stretch)
         machine.note(f"reads {len(payloads)} rows from {self.position} to {newest}")
         world.history.read(self.name, payloads)
         world.marks["rows streamed"] += len(payloads)
         self.position = newest
+
+    def _stretches(self, follower: LogFollower, end: StreamPosition, head: Head) -> list[PlacedStretch]:
+        return list(follower.stretches(self.position, end, head, fail_on_data_loss=True))
 
     def _lose(self, machine: Machine, problem: DataLossError) -> None:
         """What it was to read next must indeed be gone: its row is listed no more."""
@@ -59,10 +61,6 @@ class Stream:
                     return
                 except EXPECTED as problem:
                     machine.note(f"fails: {problem}")
-                except ConfigError as problem:
-                    machine.note(f"is planned again: {problem}")
-                    if machine.world.audit.head.oldest_version == self._planned_with:
-                        raise
 
         return body
 
