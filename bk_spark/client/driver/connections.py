@@ -370,13 +370,26 @@ class BookieConnection:
 
 async def _replies(channel: grpc.aio.Channel, request: ReadRequest) -> AsyncIterator[ReadBatch | ReadEnd]:
     answer = ReadAnswer(request)
-    async for data in bookie_stub(channel).Read(codec.encode_read_request(request)):
+    async for data in _messages(bookie_stub(channel).Read(codec.encode_read_request(request))):
         reply = answer.checked(codec.decode_read_reply(data))
         if isinstance(reply, ReadEnd):
             yield reply
         else:
             for batch in own_batches(reply.batch, request.digest_type):
                 yield ReadBatch(batch)
+
+
+async def _messages(call: Any) -> AsyncIterator[Any]:
+    """The messages that a call streams. The call ends with this iterator, wherever its consumer stops.
+
+    A read of gRPC's is never cancelled, only its call: gRPC does not free a message that comes for a cancelled read. Nor does
+    it free, while the channel lives, what has come for a call that was let go without being cancelled.
+    """
+    try:
+        while (message := await asyncio.shield(asyncio.ensure_future(call.read()))) is not grpc.aio.EOF:
+            yield message
+    finally:
+        call.cancel()
 
 
 def _details(failure: BaseException | None) -> str:
