@@ -86,7 +86,9 @@ def _run(args: argparse.Namespace) -> None:
     from bk_spark.gateway.http import http_endpoint
     from bk_spark.gateway.open_access import OpenAccess
     from bk_spark.gateway.server import Gateway, GatewayAddress
+    from bk_spark.process.memory import have_arrow_give_back
 
+    have_arrow_give_back()
     address = GatewayAddress(args.host, args.port, tuple(args.location or ()))
     tls = _tls(args)
     with contextlib.ExitStack() as undo:

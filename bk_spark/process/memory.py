@@ -1,9 +1,12 @@
-"""Measures this process's resident memory, and controls what the C library keeps of freed memory."""
+"""Measures this process's resident memory, and controls what the C library and Arrow keep of freed memory."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 from pathlib import Path
+
+import pyarrow as pa
 
 from bk_spark.config import MIB
 
@@ -38,6 +41,16 @@ def keep_freed() -> None:
     if mallopt is not None:
         mallopt(_M_TRIM_THRESHOLD, KEPT_BYTES)
         mallopt(_M_MMAP_THRESHOLD, LARGEST_KEPT_BYTES)
+
+
+def have_arrow_give_back() -> None:
+    """Have Arrow take its buffers from jemalloc, which returns freed memory to the system. Does nothing without it.
+
+    Arrow's default allocator keeps what each thread has freed for that thread: with the hundred threads of a busy gateway,
+    seven times what is in use. The user's own choice, ``ARROW_DEFAULT_MEMORY_POOL``, stays.
+    """
+    if "ARROW_DEFAULT_MEMORY_POOL" not in os.environ and "jemalloc" in pa.supported_memory_backends():
+        pa.set_memory_pool(pa.jemalloc_memory_pool())
 
 
 def give_back() -> None:

@@ -202,6 +202,7 @@ USES = {
     # the machine
     "asyncio": ("client/driver", "replication", "aio", "bookie/server", "bookie/process"),
     "os": (
+        "process",
         "bookie/disk",
         "calls/forks",
         "datasource/connection",
