@@ -239,6 +239,8 @@ def _shown_by(context: Any) -> tuple[str | None, str | None]:
     token = None
     for name, value in context.invocation_metadata():
         if name == _AUTHORIZATION:
+            if token is not None:
+                raise UnauthenticatedError("the header authorization came twice: send one")
             if not isinstance(value, str) or value[: len(_BEARER)].lower() != _BEARER:
                 raise UnauthenticatedError("the header authorization must be 'Bearer ' and a token")
             token = value[len(_BEARER) :]

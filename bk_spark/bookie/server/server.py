@@ -54,6 +54,7 @@ from bk_spark.wire import codec, messages
 from bk_spark.wire.messages import (
     AddReply,
     AdminOperation,
+    BookieDescription,
     LastAddConfirmedReply,
     PlainReply,
     ReadBatch,
@@ -312,6 +313,8 @@ class BookieServer(BookieServicer):  # type: ignore[misc]
         except BookKeeperError as problem:
             return pb.DescribeReply(status=_refusal(problem).value)
         description = await self.requests.describe(context.peer())
+        if not self.requests.members.have(GrpcCaller(context).who()):
+            description = BookieDescription(description.status, description.bookie_id, 0, 0, "")
         if wanted not in ("", description.bookie_id):
             return pb.DescribeReply(status=pb.WRONG_BOOKIE, bookie_id=description.bookie_id)
         return codec.encode_description(description)

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -31,6 +32,7 @@ from bk_spark.gateway.flight.batch_stream import IncomingBatches
 from bk_spark.gateway.flight.given_fields import GivenFields
 from bk_spark.gateway.flight.messages import FlightData
 from bk_spark.gateway.flight.requests import AskedAppend
+from bk_spark.gateway.rights import ANONYMOUS, CallerIdentity
 from bk_spark.log.stored.values import LogVersion
 from bk_spark.telemetry.metrics import GATEWAY_ROWS
 
@@ -85,11 +87,23 @@ class WholeStream:
 def append(client: BookKeeper, call: OpenCall, messages: IncomingMessages, asked: AskedAppend) -> bytes:
     """The answer, once the commit is there. Raises as ``Log.append_rows``, and what the caller's stream raises."""
     stream = WholeStream(call, messages, asked)
-    version = _appended(client, stream.reader(), asked)
+    own = replace(asked, application=own_application(call.identity, asked.application))
+    version = _appended(client, stream.reader(), own)
     already = version.duplicate_of is not None
     GATEWAY_ROWS.labels("appended").inc(stream.rows)
     answer = {"version": version.duplicate_of if already else version.version, "rows": stream.rows, "already": already}
     return json.dumps(answer).encode()
+
+
+def own_application(identity: CallerIdentity, application: tuple[str, int] | None) -> tuple[str, int] | None:
+    """As the log keeps it: under the caller's identity, where that was proved.
+
+    A log takes an application's number for all that it may append up to there. So whoever used the id of another one could
+    have that one's rows taken for repeated ones.
+    """
+    if application is None or identity == ANONYMOUS:
+        return application
+    return f"{identity}/{application[0]}", application[1]
 
 
 def _appended(client: BookKeeper, rows: pa.RecordBatchReader, asked: AskedAppend) -> LogVersion:

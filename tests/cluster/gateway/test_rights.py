@@ -135,6 +135,31 @@ def outcome(call: Call, caller: flight.FlightClient, log: str) -> str:
     return "allowed"
 
 
+def test_an_identity_uses_up_no_application_numbers_of_others(
+    guarded: Gateway, cluster: LocalCluster, run: Callable[..., None], created: Callable[[str], str], mark: str
+) -> None:
+    """Theirs are a member's, a Spark stream's and another token's."""
+    log, names = f"shared-{mark}", [f"loader-{one}-{mark}" for one in "ab"]
+    with BookKeeper(cluster.metadata_uri) as client:
+        shared = client.open_log(log, create=True)
+        shared.append_rows(table(0, 3), ("nightly", 7))
+        callers = []
+        for name in names:
+            callers.append(caller_of(guarded, created(name)))
+            run("grant", "add", f"token:{name}", "--logs", log, "--right", "append")
+        for one in callers:
+            until(lambda one=one: outcome(CALLS["append"][1], one, log) == "allowed")
+        for taken in ("nightly", "spark-stream:1b9d6bcd"):
+            assert not put(callers[0], table(0, 3), log=log, rows=3, application=[taken, 2**62])["already"]
+        for number in (1, 2):
+            for taken in ("nightly", "spark-stream:1b9d6bcd"):
+                version = shared.append_rows(table(0, 3), (taken, 7 + number))
+                assert version.duplicate_of is None, taken
+            answers = [put(one, table(0, 3), log=log, rows=3, application=["own", number])["already"] for one in callers]
+            assert answers == [False, False]
+        assert put(callers[1], table(0, 3), log=log, rows=3, application=["own", 2])["already"]
+
+
 @pytest.mark.parametrize("rights", RIGHTS, ids=identity_of)
 def test_each_call_is_allowed_exactly_where_all_rights_that_it_needs_were_granted(
     guarded: Gateway,

@@ -263,7 +263,7 @@ class ApacheListener:
         connection, header = client.connection, request.header
         if header.operation == pb.START_TLS:
             self._begin_tls(client, header)
-        elif is_stranger and header.operation not in (pb.AUTH, pb.GET_BOOKIE_INFO):
+        elif is_stranger and header.operation != pb.AUTH:
             self._refuse_stranger(client, version_3_server.pack(header, Status.UNAUTHORIZED))
         elif client.is_served:
             self._version_3.take(connection, client.reads, client.runs, request)

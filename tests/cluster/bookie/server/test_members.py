@@ -25,6 +25,7 @@ from bk_spark.wire.frames import pack_add
 from bk_spark.wire.messages import (
     AddRequest,
     AdminOperation,
+    BookieDescription,
     ForceRequest,
     LastAddConfirmedRequest,
     ReadEnd,
@@ -84,8 +85,8 @@ class Caller:
         request = codec.encode_administer_request(BOOKIE_ID, operation)
         return Status(self._stub.Administer(request, timeout=DEADLINE_S).status)
 
-    def describe(self) -> Status:
-        return Status(self._stub.Describe(codec.encode_describe_request(""), timeout=DEADLINE_S).status)
+    def describe(self) -> BookieDescription:
+        return codec.decode_description(self._stub.Describe(codec.encode_describe_request(""), timeout=DEADLINE_S))
 
 
 @pytest.fixture
@@ -134,6 +135,7 @@ def test_a_member_may_do_everything(member: Caller) -> None:
         assert member.confirmed(ledger_id, reads) is member.confirm(ledger_id, key) is member.force(ledger_id, key) is Status.OK
         assert member.read(ledger_id, key, fence=True) == (1, Status.OK)
     assert member.administer(AdminOperation.READ_ONLY_ON) is Status.OK
+    assert member.describe().directories
 
 
 @pytest.mark.parametrize("operation", AdminOperation)
@@ -142,7 +144,7 @@ def test_requests_of_operators_are_for_members(stranger: Caller, operation: Admi
 
 
 def test_a_stranger_reads_keyed_ledgers_with_their_keys_and_does_nothing_else(stranger: Caller, member: Caller) -> None:
-    assert stranger.describe() is Status.OK
+    assert stranger.describe() == BookieDescription(Status.OK, BOOKIE_ID, 0, 0, "")
     assert stranger.read(KEYED, READ_KEY) == (1, Status.OK)
     assert stranger.confirmed(KEYED, READ_KEY) is Status.OK
     for ledger_id, key in ((KEYED, READ_KEY), (KEYED, WRITE_KEY), (KEYED, KEY), (PLAIN, KEY), (PLAIN, READ_KEY), (77, KEY)):
@@ -168,7 +170,7 @@ def test_a_stranger_is_refused_everything_on_the_port_for_apaches_clients(
     assert client.read(PLAIN, 0) == client.read(KEYED, 0) == client.read(PLAIN, 0, fence=PROOF) == ("UA", b"")
     assert status_3(client.poll(PLAIN, -1, timeout_ms=1)) == "UA"
     assert client.force(PLAIN) == "UA"
-    assert client.status(pb.GET_BOOKIE_INFO, getBookieInfoRequest=pb.BookieInfoRequest(requested=3)) == "OK"
+    assert client.status(pb.GET_BOOKIE_INFO, getBookieInfoRequest=pb.BookieInfoRequest(requested=3)) == "UA"
     older = secured_2(apache, directory, "stranger")
     assert older.add(entry(PLAIN, 1)) == "UA"
     assert older.read(PLAIN, 0) == older.read(PLAIN, LAST, fence=PROOF) == ("UA", b"")
