@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 
@@ -43,15 +43,30 @@ def imported_names(path: Path) -> frozenset[str]:
 
 
 def missing_names(path: Path) -> set[str]:
-    """What a file takes from modules of ``bk_spark`` that they do not have."""
-    taken = (node for node in nodes_of(path) if isinstance(node, ast.ImportFrom))
-    return {
-        f"{node.module}.{alias.name}"
-        for node in taken
-        if node.module and _is_ours(node.module)
-        for alias in node.names
-        if not _has(node.module, alias.name)
+    """What a file takes from ``bk_spark``, or replaces there by ``monkeypatch.setattr(thing, "name", …)``, and is not there."""
+    nodes = [node for node in nodes_of(path, "bk_spark") if isinstance(node, ast.ImportFrom | ast.Call)]
+    taken = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module and _is_ours(node.module)]
+    missing = {f"{one.module}.{alias.name}" for one in taken for alias in one.names if not _has(str(one.module), alias.name)}
+    things = {alias.asname or alias.name: (str(one.module), alias.name) for one in taken for alias in one.names}
+    return missing | {
+        f"{'.'.join(things[thing])}.{name}"
+        for thing, name in _replaced(nodes)
+        if thing in things and not hasattr(_thing(*things[thing]), name)
     }
+
+
+def _replaced(nodes: Iterable[ast.AST]) -> Iterator[tuple[str, str]]:
+    for node in nodes:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "setattr":
+            match node.args:
+                case [ast.Name(thing), ast.Constant(str(name)), _] if not node.keywords:  # raising=False
+                    yield thing, name
+
+
+def _thing(module: str, name: str) -> object:
+    if _has(module, name) and not hasattr(importlib.import_module(module), name):
+        return importlib.import_module(f"{module}.{name}")
+    return getattr(importlib.import_module(module), name)
 
 
 def _has(module: str, name: str) -> bool:
