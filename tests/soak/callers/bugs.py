@@ -99,6 +99,7 @@ def _action(name: str, run: Any) -> tuple[Any, str, Any]:
 
 BUGS: dict[str, tuple[Any, str, Any]] = {
     "the application of an append is forgotten": (appends, "_appended", _without_application),
+    "an application of one caller is that of all": (appends, "own_application", lambda identity, application: application),
     "columns are merged unasked": (appends, "_appended", _merging),
     "a repeated append is told another version": (service, "append", _told_the_newest_version),
     "a repeated append is not told so": (service, "append", _never_already),

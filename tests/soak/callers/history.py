@@ -98,7 +98,8 @@ class History:
         columns = (*COLUMNS, MORE) if chance.random() < 0.2 else COLUMNS
         chunk = Chunk(tuple(self._row(columns) for _ in range(chance.randint(1, MOST_ROWS))), columns)
         create, merge = chance.random() < (0.3 if log in world.logs else 0.9), chance.random() < 0.3
-        application = self._drawn_application(log) if chance.random() < 0.6 else None
+        application = self._drawn_application(caller, log) if chance.random() < 0.6 else None
+        own = application and (_own(caller, application[0]), application[1])
         fields: dict[str, Any] = {"log": log, "create": create, "merge_schema": merge, "application": application}
         given = {name: value for name, value in fields.items() if value}
         end, sent = self._end_of(chunk)
@@ -108,7 +109,7 @@ class History:
             if sent is not None:
                 self._check_appendable(log, create=create)
                 raise NoAnswerError(Outcome.WRONG)
-            version, already = world.append(log, chunk, application, create=create, merge=merge)
+            version, already = world.append(log, chunk, own, create=create, merge=merge)
             return {"version": version, "rows": len(chunk.rows), "already": already}
 
         needed = ("append", "manage") if create else ("append",)
@@ -123,10 +124,10 @@ class History:
         again = expected(answer, lambda: world.check(caller, log, *needed))
         self._compare(_sorted(both), _sorted([first, again]), f"append of {caller} at both gateways at once: {given}")
 
-    def _drawn_application(self, log: str) -> tuple[str, int]:
+    def _drawn_application(self, caller: str, log: str) -> tuple[str, int]:
         """Half of the time one that the log has already, if it has any, or the one behind it."""
         name, model = self._chance.choice(APPLICATIONS), self._world.logs.get(log)
-        last = 0 if model is None else model.applications.get(name, (0, 0))[0]
+        last = 0 if model is None else model.applications.get(_own(caller, name), (0, 0))[0]
         return name, max(1, last + self._chance.choice((-1, 0, 1, 1, 3)))
 
     def _check_appendable(self, log: str, *, create: bool) -> None:
@@ -314,3 +315,8 @@ class History:
 
 def _sorted(answers: list[Any]) -> list[str]:
     return sorted(map(repr, answers))
+
+
+def _own(caller: str, name: str) -> str:
+    """The id of an application, as a log keeps it for a caller."""
+    return f"token:{caller}/{name}"
