@@ -9,8 +9,8 @@ Then all that each has appended is read and compared with the rows as they were 
 directly by each client. Java and Go are left out, and named, where they are not to be had; ``--all`` makes that an error.
 
 Last, 50 readers and 20 continuous writers work at a gateway of their own for a while, half of the readers slowly: the most
-memory that its process held is told, beside what it held before and what its parts should take (``crowd_bound``). No page
-promises that number: it is wanted, and a run of minutes has shown more (docs/benchmarks-notes.md).
+memory that its process held is told, beside what it held before and what its parts may take (``crowd_bound``); what a run has
+shown stands in docs/benchmarks-notes.md.
 
     python benchmarks/gateway.py [--small] [--rounds N] [--crowd-s S] [--all] [--json FILE]
 """
@@ -201,7 +201,7 @@ class Crowd:
 
 
 def crowd_bound(idle_mib: int) -> int:
-    """In MiB: what a gateway should hold with this crowd, by its parts.
+    """In MiB: what a gateway may hold with this crowd, by its parts.
 
     Each thread that reads has what it asked bookies for, with an entry beyond it, and ENTRY_MIB of rows four times: unpacked,
     cut, as a message, and in gRPC. A read has such a thread; the first ones have three, and AHEAD_BYTES of rows. A writer has a
