@@ -47,6 +47,8 @@
 #                 KILLS=3: of the broker, meanwhile; KEEP=directory)
 #   make bench    every benchmark but those beside peers (SMALL=1: each as small as it goes; an hour otherwise)
 #   make bench-peers  beside Kafka and Apache BookKeeper, which Maven fetches (SMALL=1)
+#   make scale    a simulated cluster of up to 1,000 bookies and 10 million ledgers: recoveries, restarts, churn; into docs/scale.md (SEED=1;
+#                 SMALL=1: small clusters, into build/scale.md)
 #   make bench-page   docs/benchmarks.md, from what the two wrote into build/benchmarks
 #   make proto    the generated code in bk_spark/proto, after a change of a .proto file
 #   make clean    removes what the others made
@@ -86,7 +88,7 @@ HISTORIES ?= 2000
 FARM ?= farm
 SEED ?= 1
 
-.PHONY: demo check test soak lint compiled format simulate mutants chaos partitions directories farm lost-bookie duel streams tiers transactions gateway fuzz commands arrow latest several callers interrupts interop apache-tests pulsar topics bench bench-peers bench-page proto clean check-java
+.PHONY: demo check test soak lint compiled format simulate mutants chaos partitions directories farm lost-bookie duel streams tiers transactions gateway fuzz commands arrow latest several callers interrupts interop apache-tests pulsar topics bench bench-peers scale bench-page proto clean check-java
 
 demo: $(VENV)/installed check-java
 	$(RUN) examples/demo.py
@@ -212,6 +214,10 @@ bench: $(VENV)/test-installed check-java
 bench-peers: $(VENV)/test-installed check-java
 	@mkdir -p build/benchmarks
 	$(RUN) -m benchmarks.peers --all --json build/benchmarks/peers.json $(if $(SMALL),--small)
+
+scale: $(VENV)/test-installed
+	@mkdir -p build/benchmarks
+	$(RUN) -m benchmarks.simulated_cluster --seed $(SEED) $(if $(SMALL),--small --page build/scale.md,--page docs/scale.md --json build/benchmarks/scale.json)
 
 bench-page: $(VENV)/test-installed
 	$(RUN) -m benchmarks.speed.report $$(ls -tr build/benchmarks/*.json) --out docs --drawings build/benchmarks

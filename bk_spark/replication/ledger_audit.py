@@ -120,14 +120,20 @@ class LedgerAudit:
             now_lost = lost()
             if now_lost is None:
                 return audited
-            missing = {one.ledger_id: gone for one in readable if (gone := missing_of(one, now_lost))}
-            if missing:
-                self._marks.mark_many(missing)
-            audited.marked += len(missing)
-            if racks is not None:
-                self._mark_for_racks(racks, [one for one in readable if one.ledger_id not in missing], audited)
+            self.mark_page(readable, now_lost, audited, racks)
         audited.is_complete = True
         return audited
+
+    def mark_page(
+        self, ledgers: list[LedgerMetadata], lost: frozenset[str], audited: Audited, racks: RackAudit | None = None
+    ) -> None:
+        """Mark those of ``ledgers`` that name a bookie of ``lost``, and some that ``racks`` asks for; count them. Blocks."""
+        missing = {one.ledger_id: gone for one in ledgers if (gone := missing_of(one, lost))}
+        if missing:
+            self._marks.mark_many(missing)
+        audited.marked += len(missing)
+        if racks is not None:
+            self._mark_for_racks(racks, [one for one in ledgers if one.ledger_id not in missing], audited)
 
     def _mark_for_racks(self, audit: RackAudit, ledgers: list[LedgerMetadata], audited: Audited) -> None:
         """Copies that are missing come first: while a bookie is lost the ledgers in too few racks are only counted."""

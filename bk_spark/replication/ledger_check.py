@@ -8,6 +8,8 @@ Ref: docs/rules.md, situations 81 and 82.
 
 from __future__ import annotations
 
+from functools import partial
+
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.client.driver.run_state_machine import run_state_machine
 from bk_spark.client.ledger.ledger_store import LedgerStore
@@ -18,6 +20,7 @@ from bk_spark.entries.batch import NO_ENTRY
 from bk_spark.entries.rate import ByteRate
 from bk_spark.errors import BookieUnavailableError, MetadataConflictError
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
+from bk_spark.replication.ledger_rereplication import Perform
 from bk_spark.replication.settings import AutoRecoveryConfig
 
 _ATTEMPTS = 5
@@ -27,8 +30,10 @@ _ATTEMPTS = 5
 class LedgerCheck:
     """Checks ledgers of one cluster, all together within ``ledger_check_bytes_per_s``. Changes nothing."""
 
-    def __init__(self, context: ClientContext, config: AutoRecoveryConfig) -> None:
+    def __init__(self, context: ClientContext, config: AutoRecoveryConfig, perform: Perform | None = None) -> None:
+        """``perform``: what runs a ledger's state machines; by default the client's connections do."""
         self._context = context
+        self._perform = perform or partial(run_state_machine, context)
         self._ledgers = LedgerStore(context.store, context.znodes)
         self._pace = ByteRate(config.ledger_check_bytes_per_s)
         self._limits = CheckLimits.of(context.config)
@@ -45,7 +50,7 @@ class LedgerCheck:
             metadata, version = await self._context.blocking(lambda: self._ledgers.versioned(ledger_id))
             confirmed = NO_ENTRY if metadata.is_closed else await self._last_add_confirmed(metadata)
             task = CheckTask(metadata, checkable(metadata, confirmed), bookies=bookies, lost=lost)
-            checked = await run_state_machine(self._context, metadata, CheckReplicas(task, self._limits, self._pace))
+            checked = await self._perform(metadata, CheckReplicas(task, self._limits, self._pace))
             assert isinstance(checked, ReplicasChecked)
             if confirmed < metadata.last_fragment.first_entry_id - 1 and not metadata.is_closed:
                 self._note_unchecked(checked, metadata, bookies)
@@ -62,7 +67,7 @@ class LedgerCheck:
         """The LAC of an open ledger, as the bookies of its last fragment know it; NO_ENTRY while too few answer."""
         timeout_ms = self._limits.timeout_ms
         try:
-            return int(await run_state_machine(self._context, metadata, ReadLastAddConfirmed(metadata, timeout_ms=timeout_ms)))
+            return int(await self._perform(metadata, ReadLastAddConfirmed(metadata, timeout_ms=timeout_ms)))
         except BookieUnavailableError:
             return NO_ENTRY
 

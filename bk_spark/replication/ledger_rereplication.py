@@ -26,6 +26,9 @@ from bk_spark.entries.rate import ByteRate
 from bk_spark.errors import BookieUnavailableError, BookKeeperError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 
+Perform = Callable[[LedgerMetadata, StateMachine], Awaitable[Any]]
+"""Runs a ledger's state machine to its end. Returns its result, or raises its error."""
+
 
 @dataclass(frozen=True, slots=True)
 class RereplicatedLedger:
@@ -73,8 +76,7 @@ class Leaving:
 class RereplicationMeans:
     """What ``LedgerRereplication`` works with."""
 
-    perform: Callable[[LedgerMetadata, StateMachine], Awaitable[Any]]
-    """Runs a ledger's state machine to its end. Returns its result, or raises its error."""
+    perform: Perform
     limits: CopyLimits
     pace: ByteRate
     recover: RecoverLimits

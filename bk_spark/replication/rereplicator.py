@@ -31,6 +31,7 @@ from bk_spark.replication.ledger_check import LedgerCheck
 from bk_spark.replication.ledger_rereplication import (
     Leaving,
     LedgerRereplication,
+    Perform,
     RereplicatedLedger,
     RereplicationMeans,
 )
@@ -54,21 +55,25 @@ class Rereplicator:
         recovery: AutoRecoveryConfig,
         marks: UnderReplication | None = None,
         owner: str = "replicator",
+        perform: Perform | None = None,
     ) -> None:
-        """``marks``: the process's UnderReplication, if it has one. ``owner`` is stored in the locks, for people."""
+        """``marks``: the process's UnderReplication, if it has one. ``owner`` is stored in the locks, for people.
+
+        ``perform``: what runs a ledger's state machines; by default the client's connections do.
+        """
         self._context = context
         self._recovery = recovery
         self._ledgers = LedgerStore(context.store, context.znodes)
         marks = marks or UnderReplication(context.store, context.znodes)
         self._lock = ReplicationLock(context.store, context.znodes, marks, owner)
         self._means = RereplicationMeans(
-            partial(run_writing, context),
+            perform or partial(run_writing, context),
             CopyLimits.of(context.config),
             ByteRate(recovery.replicate_bytes_per_s),
             RecoverLimits.of(context.config),
             context.avoided,
         )
-        self._check = LedgerCheck(context, recovery)
+        self._check = LedgerCheck(context, recovery, perform)
 
     def rereplicate_many(
         self, ledger_ids: Sequence[int], leaving: Set[str], on_done: OnDone = lambda done: None, *, fence: bool = True

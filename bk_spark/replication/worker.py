@@ -29,7 +29,7 @@ from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.errors import BookKeeperError
 from bk_spark.metadata.ledger_metadata import Fragment
 from bk_spark.metadata.under_replication import UnderReplication
-from bk_spark.replication.ledger_rereplication import RereplicatedLedger
+from bk_spark.replication.ledger_rereplication import Perform, RereplicatedLedger
 from bk_spark.replication.rereplicator import Rereplicator
 from bk_spark.replication.settings import AutoRecoveryConfig
 
@@ -67,12 +67,16 @@ class ReplicationWorker:
         config: AutoRecoveryConfig,
         marks: UnderReplication | None = None,
         owner: str = "replication worker",
+        perform: Perform | None = None,
     ) -> None:
-        """``marks``: the process's UnderReplication, if it has one. ``owner`` is stored in the locks, for people."""
+        """``marks``: the process's UnderReplication, if it has one. ``owner`` is stored in the locks, for people.
+
+        ``perform``: as of ``Rereplicator``.
+        """
         self._context = context
         self._config = config
         self._marks = marks or UnderReplication(context.store, context.znodes)
-        self._rereplicator = Rereplicator(context, config, self._marks, owner)
+        self._rereplicator = Rereplicator(context, config, self._marks, owner, perform)
         self._retries: dict[int, _Retry] = {}
         self._in_vain: dict[int, int] = {}
         """Ledger → how many tries copied entries in vain."""
