@@ -85,6 +85,11 @@ class LedgerLocks:
         self._store.sync(path)
         return self._own(path) is not None
 
+    def locked_ids(self) -> set[int]:
+        """The locked ledgers of the whole cluster. No lock is read: one request, and a name for each."""
+        names = find_children(self._store, self._znodes.under_replicated_locks)
+        return {int(name[3:]) for name in names if _LOCK.fullmatch(name)}
+
     def locks(self) -> dict[int, str]:
         """The locked ledgers of the whole cluster, with the owners of their locks."""
         directory = self._znodes.under_replicated_locks

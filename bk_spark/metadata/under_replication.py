@@ -135,9 +135,23 @@ class UnderReplication(LedgerLocks):
     def marked_ids(self) -> Iterator[int]:
         """The ids of the marked ledgers, ascending. No mark is read, and one of them may be gone."""
         for directory in self._directories():
-            digits = directory.removeprefix(self._znodes.under_replicated_ledgers).replace("/", "")
-            for name in filter(_PART.fullmatch, find_children(self._store, directory)):
-                yield int(digits + name, 16)
+            yield from self._ids_in(directory)
+
+    def some_ids(self, most: int, choose: Callable[[int], int], but: Container[int] = ()) -> list[int]:
+        """Up to ``most`` marked ledgers by chance, in random order, none of them in ``but``.
+
+        Lists the names of as many directories as it takes, which have up to 65,536 marks each. No mark is read, and one of them
+        may be gone. ``choose`` gives a random number from 0 to n - 1.
+        """
+        directories, found = list(self._directories()), list[int]()
+        while directories and len(found) < most:
+            directory = directories.pop(choose(len(directories)))
+            ids = [ledger_id for ledger_id in self._ids_in(directory) if ledger_id not in but]
+            while ids and len(found) < most:
+                chosen = choose(len(ids))
+                ids[chosen], ids[-1] = ids[-1], ids[chosen]
+                found.append(ids.pop())
+        return found
 
     def count(self) -> int:
         """The number of marked ledgers. Reads one small value for 65,536 of them, and neither marks nor names."""
@@ -165,6 +179,11 @@ class UnderReplication(LedgerLocks):
                 break
         self._remove_empty(parent_of(parent_of(path)))
         return True
+
+    def candidates(self) -> int:
+        """How many AutoRecovery processes take part: each stands for election as auditor. Reads one small value."""
+        found = find(self._store, self._znodes.auditor_election)
+        return 0 if found is None else found.children
 
     def is_enabled(self) -> bool:
         """Whether AutoRecovery is switched on: True unless ``disable`` was called."""
@@ -254,6 +273,11 @@ class UnderReplication(LedgerLocks):
             while directory != self._znodes.under_replicated_ledgers and self._store.get(directory).children == 0:
                 self._store.delete(directory, ANY_VERSION)
                 directory = parent_of(directory)
+
+    def _ids_in(self, directory: str) -> Iterator[int]:
+        digits = directory.removeprefix(self._znodes.under_replicated_ledgers).replace("/", "")
+        for name in filter(_PART.fullmatch, find_children(self._store, directory)):
+            yield int(digits + name, 16)
 
     def _directories(self, path: str = "", depth: int = 0) -> Iterator[str]:
         """The paths that spell all but the last four digits of ids, ascending. Below each are up to 65,536 marked ledgers."""

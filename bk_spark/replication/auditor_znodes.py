@@ -27,7 +27,16 @@ from google.protobuf.message import DecodeError
 
 from bk_spark.errors import CorruptionError, MetadataConflictError
 from bk_spark.metadata.protobuf_text import from_text, to_text
-from bk_spark.metadata.store import ANY_VERSION, BadVersionError, MetadataStore, NodeExistsError, NoNodeError, Versioned, find
+from bk_spark.metadata.store import (
+    ANY_VERSION,
+    BadVersionError,
+    MetadataStore,
+    NodeExistsError,
+    NoNodeError,
+    Versioned,
+    find,
+    find_children,
+)
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.proto.under_replication_pb2 import AuditorVoteFormat, CheckAllLedgersFormat
 from bk_spark.replication.lost_bookies import Observation
@@ -202,17 +211,35 @@ class AuditorElection:
         """How many votes it has made. A term ends with its vote, even if the candidate's next vote is elected at once."""
         name = _NOT_IN_IDS.sub("_", auditor_id)
         self._value = to_text(AuditorVoteFormat(bookieId=f"{name}-{uuid.uuid4().hex}"))
+        self._vote = ""
+        """The path of its vote, once known."""
 
     def is_elected(self) -> bool:
-        """Whether this candidate has the oldest vote. It votes first, if it has no vote or lost it with its session."""
+        """Whether this candidate has the oldest vote. It votes first, if it has no vote or lost it with its session.
+
+        All candidates ask all the time, so one that knows its own vote reads no other.
+        """
         self._store.sync(self._znodes.root)
+        paths = _vote_paths(self._store, self._znodes)
+        if self._vote not in paths or not self._is_own(self._vote):
+            paths = self._find_or_vote()
+        return paths[:1] == [self._vote]
+
+    def _is_own(self, path: str) -> bool:
+        """Names are used again once the directory of votes was deleted and made anew: only the value tells."""
+        found = find(self._store, path)
+        return found is not None and found.value == self._value
+
+    def _find_or_vote(self) -> list[str]:
+        """Learn the path of its vote. Returns the paths of all votes, the oldest first."""
         votes = _votes(self._store, self._znodes)
         if self._value not in votes.values():
             self._store.ensure_path(self._znodes.auditor_election)
             self.votes += 1
             self._store.create_sequential(self._znodes.auditor_vote_prefix, self._value, ephemeral=True)
             votes = _votes(self._store, self._znodes)
-        return next(iter(votes.values()), None) == self._value
+        self._vote = next((path for path, value in votes.items() if value == self._value), "")
+        return list(votes)
 
     def withdraw(self) -> None:
         """Delete the vote, so that another candidate is elected at once."""
@@ -234,13 +261,14 @@ def candidates(store: MetadataStore, znodes: Znodes) -> list[str]:
 
 def _votes(store: MetadataStore, znodes: Znodes) -> dict[str, bytes]:
     """Path → value of each vote, the oldest vote first."""
-    prefix = znodes.auditor_vote_prefix.rsplit("/", 1)[1]
-    try:
-        names = [name for name in store.children(znodes.auditor_election) if name.startswith(prefix)]
-    except NoNodeError:
-        return {}
-    paths = [f"{znodes.auditor_election}/{name}" for name in sorted(names)]
+    paths = _vote_paths(store, znodes)
     return {path: found.value for path, found in zip(paths, store.get_many(paths), strict=True) if found is not None}
+
+
+def _vote_paths(store: MetadataStore, znodes: Znodes) -> list[str]:
+    """Of all votes, the oldest first."""
+    paths = [f"{znodes.auditor_election}/{name}" for name in find_children(store, znodes.auditor_election)]
+    return sorted(path for path in paths if path.startswith(znodes.auditor_vote_prefix))
 
 
 def _auditor_id(vote: bytes) -> str:

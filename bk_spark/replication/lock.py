@@ -55,7 +55,7 @@ class ReplicationLock:
         self._mutex = threading.Lock()
         self._guard = ""
         self._left_locked: set[int] = set()
-        """Ledgers that could not be unlocked yet."""
+        """Ledgers that may be locked, as the store did not answer."""
 
     def take(self, ledger_id: int) -> TakenLedger | None:
         """Lock a ledger, and read its metadata and its mark. None if somebody else holds the lock.
@@ -67,7 +67,7 @@ class ReplicationLock:
                 self._marks.unlock(ledger_id)
                 self._left_locked.discard(ledger_id)
             guard = self._current_guard()
-            if not self._marks.try_lock(ledger_id, self._owner):
+            if not self._try_lock(ledger_id):
                 return None
             try:
                 taken = self._read(ledger_id, guard)
@@ -79,6 +79,12 @@ class ReplicationLock:
             self._forget_guard(guard)
             self.give_back(ledger_id)
         raise MetadataUnavailableError(self._store.uri, "its session was lost again and again")
+
+    def locked_by_others(self) -> set[int]:
+        """The locked ledgers of the whole cluster, without those that this process may have left locked: nobody else can take
+        them.
+        """
+        return self._marks.locked_ids() - self._left_locked
 
     def finish(self, taken: TakenLedger) -> bool:
         """Remove the mark of a whole ledger, unless it was reported again (protocol rule 56). Returns whether it is gone."""
@@ -105,6 +111,13 @@ class ReplicationLock:
             self._marks.unlock(ledger_id)
         except MetadataUnavailableError as problem:
             self._leave_locked(ledger_id, problem)
+
+    def _try_lock(self, ledger_id: int) -> bool:
+        try:
+            return self._marks.try_lock(ledger_id, self._owner)
+        except MetadataUnavailableError:
+            self._left_locked.add(ledger_id)  # the lock may have been made
+            raise
 
     def _leave_locked(self, ledger_id: int, problem: MetadataUnavailableError) -> None:
         self._left_locked.add(ledger_id)

@@ -88,6 +88,10 @@ class Rereplicator:
         self._context.check_may_wait()
         return self._context.run(self._rereplicate_many(ledger_ids, leaving, on_done, fence))
 
+    def locked_by_others(self) -> set[int]:
+        """The ledgers that ``rereplicate`` would find locked now. Blocks. Raises MetadataUnavailableError."""
+        return self._lock.locked_by_others()
+
     async def rereplicate(
         self, ledger_id: int, leaving: Set[str] | None = None, *, fence: Fragment | None = None
     ) -> RereplicatedLedger:

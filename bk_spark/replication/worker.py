@@ -1,9 +1,10 @@
 """The replication worker: takes ledgers that are marked as under-replicated, re-replicates them, and removes their marks.
 
-Any number of workers may run. Each takes the marks in random order, so that two workers seldom want the same ledger; if they
-do, the ledger's lock decides. A ledger that is not whole afterwards, or that is locked, is tried again after ``retry_s``; the
-pause grows where each try may cost copies (``MAX_RETRY_FACTOR``). A ledger whose open fragment names a lost bookie is tried
-again after ``open_fragment_grace_s``: a live writer replaces the bookie itself in that time.
+Any number of workers may run. Each takes some marked ledgers by chance that nobody else has locked, so that two workers seldom
+want the same one; if they do, the ledger's lock decides. No worker takes many at a time: others would be done with them when
+their turn comes. A ledger that is not whole afterwards, or that is locked, is tried again after ``retry_s``; the pause grows
+where each try may cost copies (``MAX_RETRY_FACTOR``). A ledger whose open fragment names a lost bookie is tried again after
+``open_fragment_grace_s``: a live writer replaces the bookie itself in that time.
 
 The worker reads the marks when the store reports a change, and at least every ``retry_s``, provided that it could begin one
 more ledger at once. So a ledger that takes hours delays neither the others nor those that are marked meanwhile. When the
@@ -19,11 +20,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections import deque
+from collections.abc import Set
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 
 from bk_spark.client.driver.client_context import ClientContext
 from bk_spark.errors import BookKeeperError
@@ -33,8 +35,15 @@ from bk_spark.replication.ledger_rereplication import Perform, RereplicatedLedge
 from bk_spark.replication.rereplicator import Rereplicator
 from bk_spark.replication.settings import AutoRecoveryConfig
 
-MAX_MARKS = 100_000
-"""Ledgers taken at a time; further marks are read when these are done. Only ids are kept, some megabytes."""
+TAKEN_AT_ONCE = 4
+"""So many times ``parallel_ledgers`` are taken up at a time. With more there are fewer listings, but more of them are done by
+others when their turn comes: with 100 workers and 30,000 marks every tenth."""
+
+SHARE = 2
+"""A worker takes no more than so many times its share of what is left, so that the last marks are not wanted by all workers."""
+
+LISTINGS_PER_S = 100
+"""Of all workers together, once each of them was told of new marks: they begin after random pauses."""
 
 MAX_RETRY_FACTOR = 128.0
 """How many times ``retry_s`` a ledger with an unreadable fragment waits at most: by default about an hour. Each try may copy
@@ -82,6 +91,12 @@ class ReplicationWorker:
         """Ledger → how many tries copied entries in vain."""
         self._logged_s: dict[str, float] = {}
         """Problem → when it was last logged."""
+        self._looked_s = 0.0
+        """When it last saw which of those that wait for a retry are still marked."""
+        self._workers = 1
+        """As many as there were at the last listing."""
+        self._is_told = False
+        """Whether the store reported a change since the last step."""
         self._due = deque[int]()
         """Marked ledgers to begin now, as soon as there is room."""
         self._under_way: dict[int, asyncio.Task[None]] = {}
@@ -102,6 +117,7 @@ class ReplicationWorker:
             self._running.result()
 
     def _on_change(self) -> None:
+        self._is_told = True
         self._context.loop.call_soon_threadsafe(self._changed.set)
 
     async def _run(self) -> None:
@@ -116,7 +132,18 @@ class ReplicationWorker:
                 logger.exception("the replication worker failed, and goes on")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), pause_s)
+            if self._is_told:
+                self._is_told = False
+                await self._let_others_list()
         await self._cancel_all()
+
+    async def _let_others_list(self) -> None:
+        """All workers are told of new marks at once: each lists them after another pause."""
+        due_s = self._context.loop.time() + self._workers / LISTINGS_PER_S * self._context.choose(1_000) / 1_000
+        while self._has_room and not self._stopping and (left_s := due_s - self._context.loop.time()) > 0:
+            self._changed.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), left_s)
 
     async def _step(self) -> float:
         """Begin due ledgers, or cancel all while AutoRecovery is disabled. Returns the seconds until the next step."""
@@ -138,27 +165,29 @@ class ReplicationWorker:
         return not self._due and len(self._under_way) < self._config.parallel_ledgers
 
     async def _read_due(self) -> deque[int]:
-        """The marked ledgers that are neither under way nor waiting for a retry, in random order."""
-        before = self._not_due()
-        marked = await self._context.blocking(lambda: self._read_marks(before))
-        self._retries = {ledger_id: self._retries[ledger_id] for ledger_id in marked if ledger_id in self._retries}
-        self._in_vain = {ledger_id: self._in_vain[ledger_id] for ledger_id in marked if ledger_id in self._in_vain}
-        not_due = self._not_due()
-        due = [ledger_id for ledger_id in marked if ledger_id not in not_due]
-        for index in range(len(due) - 1, 0, -1):
-            other = self._context.choose(index + 1)
-            due[index], due[other] = due[other], due[index]
-        return deque(due)
+        """Ledgers whose next try is due, and some marked ones that nobody works on, nor this worker is to try again."""
+        waiting = self._retries.keys() | self._in_vain.keys()
+        if waiting and self._context.loop.time() >= self._looked_s + self._config.retry_s:
+            marked = await self._context.blocking(lambda: waiting.intersection(self._marks.marked_ids()))
+            self._forget_unmarked(waiting, marked)
+        now_s, most = self._context.loop.time(), TAKEN_AT_ONCE * self._config.parallel_ledgers
+        due = [ledger_id for ledger_id, retry in self._retries.items() if retry.due_s <= now_s][:most]
+        known = self._under_way.keys() | self._retries.keys()
+        return deque(due + await self._context.blocking(lambda: self._some_marked(most, known)))
 
-    def _not_due(self) -> set[int]:
-        """Ledgers that are under way or wait for a retry."""
-        now_s = self._context.loop.time()
-        return self._under_way.keys() | {ledger_id for ledger_id, retry in self._retries.items() if retry.due_s > now_s}
+    def _forget_unmarked(self, waiting: set[int], marked: set[int]) -> None:
+        """Others made them whole: once they are marked anew they are begun at once."""
+        self._looked_s = self._context.loop.time()
+        for ledger_id in waiting - marked - self._under_way.keys():
+            self._retries.pop(ledger_id, None)
+            self._in_vain.pop(ledger_id, None)
 
-    def _read_marks(self, not_due: set[int]) -> list[int]:
-        """The marked ledgers: all of ``not_due``, whose marks need no reading, and up to MAX_MARKS that may be due."""
-        waiting = [one for one in self._marks.marked_ids() if one in not_due] if not_due else []
-        return waiting + [mark.ledger_id for mark in islice(self._marks.marks(not_due), MAX_MARKS)]
+    def _some_marked(self, most: int, known: Set[int]) -> list[int]:
+        """Up to ``most`` marked ledgers, by chance, neither ``known`` nor locked; no more than its share of all. Blocks."""
+        # Each AutoRecovery process stands for election. A worker that is in none of them is alone, as far as it knows.
+        self._workers = max(1, self._marks.candidates())
+        most = min(most, math.ceil(SHARE * self._marks.count() / self._workers))
+        return self._marks.some_ids(most, self._context.choose, known | self._rereplicator.locked_by_others()) if most else []
 
     def _begin_due(self) -> None:
         while self._due and not self._stopping and len(self._under_way) < self._config.parallel_ledgers:
@@ -197,6 +226,7 @@ class ReplicationWorker:
     def _note(self, done: RereplicatedLedger) -> None:
         """Plan the next try of a ledger that is not whole."""
         if done.is_whole:
+            self._in_vain.pop(done.ledger_id, None)
             return
         assert done.ledger_id not in self._retries, "a ledger that waits for its next try was not begun"
         is_open = done.open_fragment is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from bk_spark.metadata.store import ANY_VERSION, NoNodeError, StoreChange
 from bk_spark.metadata.under_replication import Mark, UnderReplication
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore, connect
+from bk_spark.replication.auditor_znodes import AuditorElection
 from tests.memory_store import MemoryStore, MemoryTree
 
 WAIT_S = 20.0
@@ -198,6 +200,38 @@ def test_the_marks_of_ledgers_that_are_left_out_are_not_read(
     assert [mark.ledger_id for mark in marks.marks(set(range(1, 9)))] == [0, 9]
     assert read == [znodes.under_replicated(0), znodes.under_replicated(9)]
     assert list(marks.marked_ids()) == list(range(10))
+
+
+def test_some_marked_ledgers_are_found_by_chance_without_reading_a_mark(
+    marks: UnderReplication, store: ZooKeeperStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marked = {1, 2, 3, 0x1_0000, 0x2_0000}
+    marks.mark_many({ledger_id: ["b1"] for ledger_id in marked})
+    monkeypatch.setattr(store, "get_many", lambda paths: pytest.fail("a mark was read"))
+    chance = random.Random(7).randrange
+    assert set(marks.some_ids(9, chance)) == marked
+    assert set(marks.some_ids(9, chance, {2, 0x1_0000})) == marked - {2, 0x1_0000}
+    assert marks.some_ids(0, chance) == []
+    drawn = [marks.some_ids(2, chance) for _ in range(200)]
+    assert all(len(set(one)) == 2 for one in drawn)
+    assert {ledger_id for one in drawn for ledger_id in one} == marked
+
+
+def test_locked_ledgers_are_known_without_reading_a_lock(marks: UnderReplication, store: ZooKeeperStore) -> None:
+    assert marks.locked_ids() == set()
+    assert marks.try_lock(7, "w1")
+    assert marks.try_lock(9, "w1")
+    assert marks.locked_ids() == {7, 9}
+    marks.unlock(7)
+    assert marks.locked_ids() == {9}
+    marks.unlock(9)
+
+
+def test_each_candidate_for_auditor_counts_once(marks: UnderReplication, store: ZooKeeperStore, znodes: Znodes) -> None:
+    assert marks.candidates() == 0
+    for name in ("w1", "w2"):
+        AuditorElection(store, znodes, name).is_elected()
+    assert marks.candidates() == 2
 
 
 @pytest.mark.parametrize("many", [False, True])

@@ -347,6 +347,7 @@ def test_a_ledger_that_takes_long_keeps_no_others_waiting(
         return await marked(self, ledger_id, fence=fence)
 
     monkeypatch.setattr(Rereplicator, "rereplicate", slowly)
+    monkeypatch.setattr(UnderReplication, "locked_ids", lambda _: set())  # a lock that is taken right behind the look at locks
     with worker(wide_cluster) as (made, _):
         marks.mark(long, [lost.bookie_id])
         assert begun.wait(DEADLINE_S)
@@ -363,10 +364,11 @@ def test_ledgers_that_wait_keep_no_others_from_being_found(
     wide_cluster: LocalCluster, marks: UnderReplication, lost: Lost, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where more are marked than are taken up at a time."""
-    monkeypatch.setattr(replication_worker, "MAX_MARKS", 1)
+    monkeypatch.setattr(replication_worker, "TAKEN_AT_ONCE", 1)
+    monkeypatch.setattr(UnderReplication, "locked_ids", lambda _: set())  # a lock that is taken right behind the look at locks
     [first, second] = lost.take(2)
     assert marks.try_lock(first, "somebody else")
-    patient = AutoRecoveryConfig(retry_s=2 * DEADLINE_S)
+    patient = AutoRecoveryConfig(retry_s=2 * DEADLINE_S, parallel_ledgers=1)
     with worker(wide_cluster, patient):
         marks.mark_many({ledger_id: [lost.bookie_id] for ledger_id in (first, second)})
         eventually(lambda: [one.ledger_id for one in marks.marks()] == [first])

@@ -13,6 +13,7 @@ import pytest
 
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.client.ledger.write_handle import WriteHandle
+from bk_spark.errors import MetadataUnavailableError
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
 from bk_spark.metadata.store import SetValue, StoreChange
@@ -166,6 +167,36 @@ def test_a_lock_that_was_being_taken_when_the_work_was_cut_off_is_given_back(
     monkeypatch.undo()
     eventually(lambda: result_of(client, rereplicator.rereplicate(metadata.ledger_id, leaving)).is_whole)
     assert marks.locks() == {}
+
+
+@pytest.mark.parametrize("lost_call", ["create", "delete"])
+def test_a_lock_that_an_unanswered_call_left_does_not_count_as_somebody_elses(
+    client: BookKeeper,
+    rereplicator: Rereplicator,
+    marks: UnderReplication,
+    monkeypatch: pytest.MonkeyPatch,
+    lost_call: str,
+) -> None:
+    """Workers begin no ledger that others have locked. Nobody but this process can take what it left locked."""
+    metadata, store = _closed(client), client.metadata_store
+    call = getattr(store, lost_call)
+
+    def unanswered(path: str, *args: object, **options: object) -> None:
+        if path != client.znodes.under_replicated_lock(metadata.ledger_id):
+            call(path, *args, **options)
+            return
+        if lost_call == "create":
+            call(path, *args, **options)
+        raise MetadataUnavailableError(store.uri, "no answer")
+
+    monkeypatch.setattr(store, lost_call, unanswered)
+    result_of(client, rereplicator.rereplicate(metadata.ledger_id))
+    monkeypatch.undo()
+    assert marks.locked_ids() == {metadata.ledger_id}
+    assert Rereplicator(client.context, AutoRecoveryConfig()).locked_by_others() == {metadata.ledger_id}
+    assert rereplicator.locked_by_others() == set()
+    assert result_of(client, rereplicator.rereplicate(metadata.ledger_id)).is_whole
+    assert marks.locked_ids() == set()
 
 
 def test_a_change_that_was_under_way_when_the_work_was_cut_off_does_not_come_after_the_lock_is_given_back(

@@ -76,7 +76,7 @@ REVIEWED: dict[str, dict[str, str]] = {
     },
     "log/stream/cursors.py:LogCursors.remove": {"any version": "an operator's order, whatever the cursor says"},
     # replication
-    "replication/auditor_znodes.py:AuditorElection.is_elected": {"create": f"a vote has a number of its own: {OWN_NAME}"},
+    "replication/auditor_znodes.py:AuditorElection._find_or_vote": {"create": f"a vote has a number of its own: {OWN_NAME}"},
     "replication/auditor_znodes.py:AuditorElection.withdraw": {"any version": OWN_NAME},
     "replication/auditor_znodes.py:AuditorZnodes._overwrite": {
         "version of nothing": "the report and the time of a check: the last one that writes them is right"

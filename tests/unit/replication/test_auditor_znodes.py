@@ -246,3 +246,35 @@ def test_a_check_is_due_once_the_last_one_is_so_long_ago(store: MemoryStore) -> 
 def test_where_the_time_of_the_last_check_cannot_be_right_a_check_is_due(store: MemoryStore, value: bytes) -> None:
     store.create(ZNODES.ledger_check_time, value, make_parents=True)
     assert AuditorZnodes(store, ZNODES).is_check_due(HOUR_S)
+
+
+def test_a_candidate_that_knows_its_vote_reads_no_value_of_others(
+    tree: MemoryTree, store: MemoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each candidate asks every few seconds: all of them together would read the square of their number."""
+    elected = AuditorElection(store, ZNODES, "a")
+    others = [AuditorElection(MemoryStore(tree), ZNODES, f"b{number}") for number in range(5)]
+    assert elected.is_elected()
+    assert not any(one.is_elected() for one in others)
+    read, get_many = list[str](), MemoryStore.get_many
+    with monkeypatch.context() as patched:
+        patched.setattr(MemoryStore, "get_many", lambda self, paths: read.extend(paths) or get_many(self, paths))
+        assert elected.is_elected()
+        assert not any(one.is_elected() for one in others)
+    assert len(read) == len(set(read)) == 6
+    elected.withdraw()
+    assert [one.is_elected() for one in others] == [True, False, False, False, False]
+    assert not elected.is_elected()
+    assert elected.votes == 2
+
+
+def test_a_vote_of_the_same_name_that_somebody_else_made_is_not_its_own(tree: MemoryTree, store: MemoryStore) -> None:
+    """ZooKeeper counts anew in a directory that was deleted and made again."""
+    first, second = AuditorElection(store, ZNODES, "a"), AuditorElection(MemoryStore(tree), ZNODES, "b")
+    assert first.is_elected()
+    [vote] = store.children(ZNODES.auditor_election)
+    first.withdraw()
+    store.create(f"{ZNODES.auditor_election}/{vote}", second._value)
+    assert second.is_elected()
+    assert not first.is_elected()
+    assert first.votes == 2
