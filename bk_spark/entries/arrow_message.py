@@ -1,12 +1,16 @@
-"""Reads how large an Arrow record batch message claims to be, before Arrow decodes it.
+"""Reads how large an Arrow message claims to be, before Arrow decodes it.
 
 Arrow allocates what a compressed buffer claims to hold before it reads the buffer's bytes, and a column of nulls takes no bytes
-at all: a message of 100 bytes can claim terabytes or billions of rows. This module reads those claims so that callers can
-refuse them first. The message is::
+at all: a message of 100 bytes can claim terabytes or billions of rows. The fields of a schema may share their children and
+their texts: a schema of 2,000 bytes can stand for billions of fields. This module reads those claims so that callers can refuse
+them first. The message is::
 
     4 bytes FF FF FF FF, int32 bytes of the metadata, the metadata (a flatbuffer), the body
     Message:      0 version, 1 type of the header (1: Schema, 2: DictionaryBatch, 3: RecordBatch), 2 header, 3 bytes of the body
-    DictionaryBatch: 0 id, 1 the RecordBatch of its values
+    Schema:       1 fields, 2 pairs of metadata
+    Field:        0 name, 2 type (uint8), 3 table of the type, 5 children (fields), 6 pairs of metadata
+    Timestamp:    1 time zone;  Union: 1 ids (int32 each);  a pair of metadata: 0 key, 1 value
+    DictionaryBatch: 0 id, 1 the RecordBatch of its values, 2 whether they are added to those before (uint8)
     RecordBatch:  0 rows, 1 nodes, 2 buffers (each: int64 offset in the body, int64 bytes), 3 compression
     BodyCompression: 0 codec (int8: 0 LZ4 frame, 1 Zstandard)
     a compressed buffer: int64 bytes before compression, or -1 if it is stored as it was; then its bytes
@@ -19,7 +23,9 @@ Ref: Apache Arrow, "Encapsulated message format", Message.fbs; RFC 8878, 3.1.1.2
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Final
 
 from bk_spark.errors import CorruptionError
 
@@ -27,9 +33,16 @@ _MOST_BYTES_PER_BYTE = {0: 255, 1: 2**17 // 4}
 """The most that one compressed byte stands for, by codec: a further length byte of LZ4 is 255 bytes more, and four bytes are a
 block of Zstandard with one byte repeated 128 KiB times. What claims more is damaged."""
 
+_PAIR_BYTES = 128
+"""Of a pair of metadata beside its texts, in Arrow's memory."""
+
 _PREFIX = struct.Struct("<iI")
+PREFIX_BYTES: Final = _PREFIX.size
+"""Before a message's metadata."""
 _CONTINUES = -1
-_DICTIONARY_BATCH, _RECORD_BATCH = 2, 3
+_SCHEMA, _DICTIONARY_BATCH, _RECORD_BATCH = 1, 2, 3
+_VECTORS_OF_TYPES = {10: (1, 1), 14: (1, 4)}
+"""In the tables of a Timestamp and a Union: the number of the vector, and the bytes of each value. Other types have none."""
 _BUFFER = struct.Struct("<qq")
 _INT8, _UINT8, _UINT16, _INT32, _UINT32, _INT64 = (struct.Struct(f"<{code}") for code in "bBHiIq")
 
@@ -40,6 +53,44 @@ class RecordBatchFacts:
     is_compressed: bool
     announced_bytes: int
     """What the compressed buffers together claim to hold; 0 if they are not compressed."""
+    dictionary: DictionaryFacts | None = None
+    """Of which the rows are the values; None for a record batch."""
+
+
+@dataclass(frozen=True, slots=True)
+class DictionaryFacts:
+    """What a message with a dictionary's values claims."""
+
+    dictionary_id: int
+    is_delta: bool
+    """The values are added to those before; otherwise they replace them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaBounds:
+    """The most that a schema may stand for, where everything counts as often as something refers to it."""
+
+    fields: int
+    """With those inside of others."""
+    nbytes: int
+    """Of all names and metadata."""
+    levels: int
+    """Of a column and the types inside of it."""
+
+
+def check_schema(metadata: memoryview, bounds: SchemaBounds, what: str) -> None:
+    """Raise CorruptionError for a schema message above ``bounds``: ``metadata`` has no length before it, ``what`` names it."""
+    try:
+        message = _Table(metadata, _get(metadata, _UINT32, 0))
+        if message.number(1, _UINT8) != _SCHEMA:
+            raise _MalformedError("it is of another type")
+        schema, walk = message.table(2), _SchemaWalk(bounds)
+        walk.metadata(schema, 2)
+        walk.fields(schema, 1, 1)
+    except (struct.error, _MalformedError) as problem:
+        raise CorruptionError(what, f"no Arrow schema message ({problem})") from None
+    except _TooLargeError as problem:
+        raise CorruptionError(what, str(problem)) from None
 
 
 def metadata_end(message: memoryview, what: str) -> int:
@@ -85,7 +136,11 @@ def number_places(message: memoryview, what: str) -> list[int]:
 
 
 class _MalformedError(Exception):
-    """An offset points outside the message, or the message is no record batch."""
+    """An offset points outside the message, or the message is of another type."""
+
+
+class _TooLargeError(Exception):
+    """A schema stands for more than Arrow is to build."""
 
 
 def _facts(metadata: memoryview, body: memoryview, *, takes_dictionaries: bool = False) -> RecordBatchFacts:
@@ -93,17 +148,53 @@ def _facts(metadata: memoryview, body: memoryview, *, takes_dictionaries: bool =
     kind = message.number(1, _UINT8)
     if kind != _RECORD_BATCH and not (takes_dictionaries and kind == _DICTIONARY_BATCH):
         raise _MalformedError("it is of another type")
-    batch = message.table(2) if kind == _RECORD_BATCH else message.table(2).table(1)
+    batch, dictionary = message.table(2), None
+    if kind == _DICTIONARY_BATCH:
+        dictionary = DictionaryFacts(batch.number(0, _INT64), bool(batch.number(2, _UINT8)))
+        batch = batch.table(1)
     rows = batch.number(0, _INT64)
     if rows < 0:
         raise _MalformedError(f"{rows} rows")
     if not batch.has(3):
-        return RecordBatchFacts(rows, False, 0)
+        return RecordBatchFacts(rows, False, 0, dictionary)
     codec = batch.table(3).number(0, _INT8)
     if codec not in _MOST_BYTES_PER_BYTE:
         raise _MalformedError(f"compression {codec}")
     most = _MOST_BYTES_PER_BYTE[codec]
-    return RecordBatchFacts(rows, True, sum(_announced(body, offset, size, most) for offset, size in batch.buffers(2)))
+    announced = sum(_announced(body, offset, size, most) for offset, size in batch.buffers(2))
+    return RecordBatchFacts(rows, True, announced, dictionary)
+
+
+class _SchemaWalk:
+    """Counts what Arrow would build of a schema, up to the bounds: it takes no longer than for the largest sound one."""
+
+    def __init__(self, bounds: SchemaBounds) -> None:
+        self._bounds = bounds
+        self._fields = 0
+        self._bytes = 0
+
+    def fields(self, table: _Table, number: int, level: int) -> None:
+        for field in table.tables(number):
+            self._fields += 1
+            if self._fields > self._bounds.fields:
+                raise _TooLargeError(f"its schema has more than {self._bounds.fields} fields, with those inside of others")
+            if level > self._bounds.levels:
+                raise _TooLargeError(f"its schema has a column of more than {self._bounds.levels} levels")
+            self._take(field.count(0))
+            vector, nbytes = _VECTORS_OF_TYPES.get(field.number(2, _UINT8), (0, 0))
+            if nbytes and field.has(3):
+                self._take(field.table(3).count(vector) * nbytes)
+            self.metadata(field, 6)
+            self.fields(field, 5, level + 1)
+
+    def metadata(self, table: _Table, number: int) -> None:
+        for pair in table.tables(number):
+            self._take(_PAIR_BYTES + pair.count(0) + pair.count(1))
+
+    def _take(self, nbytes: int) -> None:
+        self._bytes += nbytes
+        if self._bytes > self._bounds.nbytes:
+            raise _TooLargeError(f"the names and metadata of its schema take more than {self._bounds.nbytes} bytes")
 
 
 def _number_places(metadata: memoryview) -> list[int]:
@@ -149,6 +240,15 @@ class _Table:
 
     def table(self, field: int) -> _Table:
         return _Table(self._data, self._target(field))
+
+    def tables(self, field: int) -> Iterator[_Table]:
+        """Those that a vector refers to; none if it is not there."""
+        for place in self.vector(field, _UINT32.size) if self.has(field) else ():
+            yield _Table(self._data, place + _get(self._data, _UINT32, place))
+
+    def count(self, field: int) -> int:
+        """The number of values in a vector, or of bytes in a text; 0 if it is not there."""
+        return _get(self._data, _UINT32, self._target(field)) if self.has(field) else 0
 
     def buffers(self, field: int) -> list[tuple[int, int]]:
         """The offset and size of each buffer in a vector."""

@@ -40,8 +40,9 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from bk_spark.config import MAX_ENTRY_BYTES
-from bk_spark.entries.arrow_message import metadata_end, record_batch_facts
+from bk_spark.entries.arrow_message import PREFIX_BYTES, SchemaBounds, check_schema, metadata_end, record_batch_facts
 from bk_spark.errors import CorruptionError, EntryTooLargeError, FormatVersionError, SchemaMismatchError, WrongValueError
+from bk_spark.rows.arrow_types import MAX_LEVELS
 from bk_spark.rows.keys.key_filter import decode_key_filter, encode_key_filter
 from bk_spark.rows.statistics import ColumnStatistics, decode_statistics, encode_statistics
 from bk_spark.rows.validity import far_date, is_sound, wrong_value
@@ -58,6 +59,9 @@ few bytes can claim terabytes. A larger row is refused when it is written."""
 
 MAX_ROWS = 1 << 22
 """The most rows of one payload. Rows of a column of nulls take no bytes in the payload, only in its reader."""
+
+_SCHEMA_BOUNDS = SchemaBounds(fields=100_000, nbytes=64 << 20, levels=MAX_LEVELS)
+"""Of a payload's schema, which others may have made: ten times what a gateway takes, so that no sound payload is refused."""
 
 _HEADER = struct.Struct("<4sHHII")
 _FIELD = struct.Struct("<HH")
@@ -239,6 +243,8 @@ class RowDecoder:
         """Check a payload's schema and choose the columns to read, once for consecutive payloads with the same schema."""
         if self._message is not None and schema_message.equals(self._message):
             return
+        message = memoryview(schema_message)
+        check_schema(message[PREFIX_BYTES : metadata_end(message, what)], _SCHEMA_BOUNDS, what)
         stored = pa.ipc.read_schema(schema_message)
         if not len(stored):
             raise CorruptionError(what, "its schema has no column")

@@ -13,9 +13,10 @@ from typing import Final, Protocol
 import pyarrow as pa
 
 from bk_spark.config import MIB
-from bk_spark.entries.arrow_message import batch_facts, metadata_end
+from bk_spark.entries.arrow_message import DictionaryFacts, SchemaBounds, batch_facts, check_schema, metadata_end
 from bk_spark.errors import ConfigError, CorruptionError, State
 from bk_spark.gateway.flight.messages import FlightData, encode_data
+from bk_spark.rows.arrow_types import MAX_LEVELS
 from bk_spark.rows.codec import MAX_DECODED_BYTES, MAX_ROWS, cut
 from bk_spark.rows.malformed import check_whole
 
@@ -24,10 +25,16 @@ MESSAGE_BYTES: Final = 2 * MIB
 
 MESSAGE_ROWS: Final = 65_536
 
+SCHEMA_BOUNDS: Final = SchemaBounds(fields=10_000, nbytes=4 * MIB, levels=MAX_LEVELS)
+"""Of a caller's schema. To look at such a one, and to build it, takes some tenths of a second, in which nothing ends the call."""
+
 WHAT: Final = "a batch that was sent"
 
 _REFUSALS = (pa.ArrowException, OSError, UnicodeDecodeError)
 """What Arrow raises for a message that is none. Its IOError is an OSError."""
+
+_DICTIONARY_BYTES: Final = 4096
+"""Of a message with a dictionary's values beside them, in Arrow's memory, with room: many with few values add up, too."""
 
 _PREFIX = struct.Struct("<iI")
 _CONTINUES = -1
@@ -108,6 +115,8 @@ class _Source:
         self._left: list[memoryview] = []
         """Of the message that is being read."""
         self._has_schema = False
+        self._dictionaries: dict[int, int] = {}
+        """What each dictionary takes, in bytes: Arrow keeps them until the stream ends, or until others replace them."""
 
     def read(self, size: int = -1) -> bytes:
         if not self._left:
@@ -138,23 +147,43 @@ class _Source:
             if not len(message.header):
                 continue
             if self._has_schema:
-                _check_claims(message)
+                self._check_claims(message)
+            else:
+                _check_schema(message)
             self._has_schema = True
             prefix = memoryview(_PREFIX.pack(_CONTINUES, len(message.header)))
             self._left = [part for part in (prefix, message.header, message.body) if len(part)]
             return
 
+    def _check_claims(self, message: FlightData) -> None:
+        try:
+            facts = batch_facts(message.header, message.body, WHAT)
+        except CorruptionError as problem:
+            raise ConfigError(WHAT, State("malformed"), problem.problem) from None
+        if facts.rows > MAX_ROWS:
+            raise ConfigError(f"the number of rows of {WHAT}", facts.rows, f"it may have {MAX_ROWS}: send smaller batches")
+        if facts.announced_bytes > MAX_DECODED_BYTES:
+            remedy = f"it may have {MAX_DECODED_BYTES}: send smaller batches"
+            raise ConfigError(f"the size before compression of {WHAT}", facts.announced_bytes, remedy)
+        if facts.dictionary is not None:
+            self._check_dictionaries(facts.dictionary, _DICTIONARY_BYTES + max(facts.announced_bytes, len(message.body)))
 
-def _check_claims(message: FlightData) -> None:
+    def _check_dictionaries(self, given: DictionaryFacts, nbytes: int) -> None:
+        before = self._dictionaries.get(given.dictionary_id, 0) if given.is_delta else 0
+        self._dictionaries[given.dictionary_id] = before + nbytes
+        total = sum(self._dictionaries.values())
+        if total > MAX_DECODED_BYTES:
+            remedy = (
+                f"they may have {MAX_DECODED_BYTES} together: replace dictionaries in place of adding to them, or send values"
+            )
+            raise ConfigError("the size before compression of the dictionaries that were sent", total, remedy)
+
+
+def _check_schema(message: FlightData) -> None:
     try:
-        facts = batch_facts(message.header, message.body, WHAT)
+        check_schema(message.header, SCHEMA_BOUNDS, WHAT)
     except CorruptionError as problem:
         raise ConfigError(WHAT, State("malformed"), problem.problem) from None
-    if facts.rows > MAX_ROWS:
-        raise ConfigError(f"the number of rows of {WHAT}", facts.rows, f"it may have {MAX_ROWS}: send smaller batches")
-    if facts.announced_bytes > MAX_DECODED_BYTES:
-        remedy = f"it may have {MAX_DECODED_BYTES}: send smaller batches"
-        raise ConfigError(f"the size before compression of {WHAT}", facts.announced_bytes, remedy)
 
 
 def _refused(problem: Exception) -> ConfigError:

@@ -9,9 +9,11 @@ import pyarrow as pa
 import pytest
 
 from bk_spark.errors import ConfigError
+from bk_spark.gateway.flight import batch_stream
 from bk_spark.gateway.flight.batch_stream import MESSAGE_BYTES, IncomingBatches, batch_data, schema_data, small_batches
 from bk_spark.gateway.flight.messages import FlightData, decode_data, encode_data
 from bk_spark.rows.codec import MAX_ROWS
+from tests.unit.entries.shared_fields import schema_of_shared_fields
 
 BATCH = pa.record_batch({"id": [1, 2, None], "item": ["a", None, "ü"], "list": [[1], [], None]})
 
@@ -36,6 +38,10 @@ def _stream(batch: pa.RecordBatch, **options: object) -> list[bytes]:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
         writer.write_batch(batch)
+    return _messages(sink)
+
+
+def _messages(sink: pa.BufferOutputStream) -> list[bytes]:
     messages, source = [], pa.BufferReader(sink.getvalue())
     for message in pa.ipc.MessageReader.open_stream(source):
         body = b"" if message.body is None else message.body.to_pybytes()
@@ -104,3 +110,39 @@ def test_offsets_that_point_behind_their_buffers_are_refused() -> None:
     assert bad != good
     with pytest.raises(ConfigError, match="it is no stream of Arrow record batches"):
         _of([schema_data(pa.schema([("text", pa.string())])), bad])
+
+
+def test_a_schema_whose_fields_share_their_children_is_refused_before_it_is_built(monkeypatch) -> None:
+    monkeypatch.setattr(pa.ipc, "open_stream", lambda source: source.read(8) and pytest.fail("Arrow was given the schema"))
+    with pytest.raises(ConfigError, match="a batch that was sent is malformed: its schema has more than 10000 fields"):
+        _of([encode_data(schema_of_shared_fields(22), b"")])
+
+
+def test_dictionaries_that_are_added_to_without_end_are_refused_once_they_are_too_large_together(monkeypatch) -> None:
+    monkeypatch.setattr(batch_stream, "MAX_DECODED_BYTES", 1 << 20)
+    schema, first, delta, *batches = _dictionaries(emit_dictionary_deltas=True)
+    assert len(_of([schema, first, delta, delta, *batches])) == 2
+    with pytest.raises(
+        ConfigError, match="the size before compression of the dictionaries that were sent is 1[0-9]{6}: they may"
+    ):
+        _of([schema, first, *[delta] * 10, *batches])
+
+
+def test_dictionaries_that_replace_each_other_are_taken_for_as_long_as_the_stream_lasts(monkeypatch) -> None:
+    monkeypatch.setattr(batch_stream, "MAX_DECODED_BYTES", 1 << 20)
+    schema, first, other, *batches = _dictionaries(emit_dictionary_deltas=False)
+    assert len(_of([schema, first, *[other] * 20, *batches])) == 2
+
+
+def _dictionaries(*, emit_dictionary_deltas: bool) -> list[bytes]:
+    """A schema, a dictionary, one that follows it, of 128 KiB, and then two batches."""
+    few = pa.array(["a"])
+    more = pa.array(["a", *(f"{n:0>1024}" for n in range(128))])
+    parts = [pa.record_batch([pa.DictionaryArray.from_arrays(pa.array([0]), one)], names=["kind"]) for one in (few, more)]
+    sink = pa.BufferOutputStream()
+    options = pa.ipc.IpcWriteOptions(emit_dictionary_deltas=emit_dictionary_deltas)
+    with pa.ipc.new_stream(sink, parts[0].schema, options=options) as writer:
+        for part in parts:
+            writer.write_batch(part)
+    messages = _messages(sink)
+    return [*messages[:2], messages[3], messages[2], messages[4]]

@@ -26,6 +26,7 @@ from bk_spark.rows.codec import (
 )
 from bk_spark.rows.statistics import ColumnStatistics
 from bk_spark.rows.validity import without_text
+from tests.unit.entries.shared_fields import schema_of_shared_fields
 
 PLAIN = PayloadFormat(compression="none", max_rows=1000, max_bytes=1 << 20)
 
@@ -334,3 +335,12 @@ def test_a_number_of_rows_of_another_size_is_damage():
     spoilt[field + 2] = 4
     with pytest.raises(CorruptionError, match=r"the rows before it are 4 bytes|its header ends within a field"):
         rows_up_to(pa.py_buffer(bytes(spoilt)), "it")
+
+
+def test_a_payload_whose_schema_stands_for_millions_of_fields_is_refused_before_arrow_builds_it(monkeypatch) -> None:
+    schema = schema_of_shared_fields(20)
+    framed = struct.pack("<iI", -1, len(schema)) + schema
+    payload = pa.py_buffer(struct.pack("<4sHHII", b"BKRW", 1, 16, 1, len(framed)) + framed + b"rows")
+    monkeypatch.setattr(pa.ipc, "read_schema", lambda _: pytest.fail("Arrow was given the schema"))
+    with pytest.raises(CorruptionError, match="it is damaged: its schema has more than 100000 fields"):
+        RowDecoder(pa.schema([("a", pa.int64())])).decode(payload, "it")
