@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any, Final
@@ -31,6 +32,7 @@ from bk_spark.gateway.calls.open_calls import GatewayCalls, OpenCall
 from bk_spark.gateway.calls.reads import SIDE_BY_SIDE_READS, read_of
 from bk_spark.gateway.calls.statuses import status_of
 from bk_spark.gateway.calls.tails import GatewayTail, tail_schema
+from bk_spark.gateway.calls.unexpected_errors import UnexpectedErrors
 from bk_spark.gateway.calls.writers import write
 from bk_spark.gateway.flight import messages as wire
 from bk_spark.gateway.flight.batch_stream import batch_data, schema_data, small_batches
@@ -72,6 +74,7 @@ class FlightService:
         self._calls = calls
         self._locations = locations
         self._lookups = LookupLogs(client)
+        self._unexpected = UnexpectedErrors(time.monotonic)
 
     def handler(self) -> Any:
         """For gRPC's server."""
@@ -119,7 +122,7 @@ class FlightService:
 
     def _refuse(self, call: OpenCall, problem: BaseException) -> None:
         """Ends the call with a status: gRPC raises for it."""
-        code, sentence = status_of(problem, f"{call.method} of {call.identity} from {call.peer}")
+        code, sentence = status_of(problem, f"{call.method} of {call.identity} from {call.peer}", self._unexpected)
         if isinstance(problem, GatewayBusyError) and self._calls.is_stopping:
             code = grpc.StatusCode.UNAVAILABLE
         GATEWAY_CALLS.labels(call.method, code.name).inc()

@@ -32,7 +32,7 @@ import pyarrow.types as of
 
 from bk_spark.errors import ConfigError, State
 
-_COMMENTS = b"SPARK::metadata::json"
+COMMENTS = b"SPARK::metadata::json"
 """Where Arrow's fields keep the metadata of Spark's."""
 
 _COLLATIONS = "__COLLATIONS"
@@ -118,28 +118,41 @@ def is_too_deep(kind: pa.DataType, levels: int = MAX_LEVELS) -> bool:
     return levels == 0 or any(is_too_deep(kind.field(place).type, levels - 1) for place in range(kind.num_fields))
 
 
+def has_more_levels(found: Any, levels: int) -> bool:
+    """Whether lists and objects of JSON are nested more deeply than that. ``json.dumps`` fails at some hundreds."""
+    inner = found.values() if isinstance(found, dict) else found if isinstance(found, list) else None
+    return inner is not None and (levels == 0 or any(has_more_levels(one, levels - 1) for one in inner))
+
+
 def has_collation(schema: pa.Schema, path: Sequence[str]) -> bool:
     """Whether Spark compares the text of a column, or of a field inside of structs, otherwise than by its bytes."""
     field = schema.field(path[0])
     for name in path[1:]:
-        if _COLLATIONS in _comments(field):
+        if _COLLATIONS in comments_of(field):
             return True  # of some field of it, which is not worth telling apart
         field = field.type.field(name)
-    return _COLLATIONS in _comments(field)
+    return _COLLATIONS in comments_of(field)
 
 
-def _comments(field: pa.Field) -> dict[str, Any]:
-    comments = (field.metadata or {}).get(_COMMENTS)
+def comments_of(field: pa.Field) -> dict[str, Any]:
+    """The metadata of Spark's that a field has. Raises ConfigError for what is none."""
+    comments = (field.metadata or {}).get(COMMENTS)
     try:
-        return {} if comments is None else dict(json.loads(comments))
-    except (ValueError, TypeError):
-        remedy = f"it must be a JSON object, as Spark writes it: remove '{_COMMENTS.decode()}' from the field's metadata"
-        raise ConfigError(f"the comment of column '{field.name}'", repr(comments)[:200], remedy) from None
+        found = {} if comments is None else dict(json.loads(comments))
+        is_known = not has_more_levels(found, MAX_LEVELS)
+    except (ValueError, TypeError, RecursionError):
+        is_known = False
+    if not is_known:
+        remedy = (
+            f"it must be a JSON object of at most {MAX_LEVELS} levels: remove '{COMMENTS.decode()}' from the field's metadata"
+        )
+        raise ConfigError(f"the comment of column '{field.name}'", repr(comments)[:200], remedy)
+    return found
 
 
 def _arrow_field(field: dict[str, Any]) -> pa.Field:
     metadata = field.get("metadata") or {}
-    comments = {_COMMENTS: json.dumps(metadata).encode()} if metadata else None
+    comments = {COMMENTS: json.dumps(metadata).encode()} if metadata else None
     return pa.field(field["name"], _arrow_type(field["type"], field["name"]), metadata=comments)
 
 
@@ -174,7 +187,7 @@ def _spark_fields(fields: list[pa.Field], place: str) -> list[dict[str, Any]]:
             "name": field.name,
             "type": _spark_type(field.type, f"{place}{field.name}"),
             "nullable": True,
-            "metadata": _comments(field),
+            "metadata": comments_of(field),
         }
         for field in fields
     ]

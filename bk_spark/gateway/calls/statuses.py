@@ -12,6 +12,7 @@ from grpc import StatusCode
 
 from bk_spark import errors
 from bk_spark.errors import BookKeeperError
+from bk_spark.gateway.calls.unexpected_errors import UnexpectedErrors
 
 MAX_SENTENCE: Final = 2_000
 """Characters: a status travels in headers, of which clients take 8 KiB."""
@@ -62,7 +63,7 @@ class CallerSilentError(Exception):
         super().__init__(f"nothing came for {silence_s:g} s (--silence-s): send batches, or end the stream")
 
 
-def status_of(problem: BaseException, what: str) -> tuple[StatusCode, str]:
+def status_of(problem: BaseException, what: str, unexpected: UnexpectedErrors) -> tuple[StatusCode, str]:
     """What the caller is told. ``what`` names the call in this process's log, which gets what the caller does not."""
     kind = type(problem).__name__
     for known, code in OWN.items():
@@ -78,7 +79,7 @@ def status_of(problem: BaseException, what: str) -> tuple[StatusCode, str]:
     if isinstance(problem, BookKeeperError):
         logger.warning("%s failed: %s", what, problem)
     else:
-        logger.error("%s failed by an error that nobody expected", what, exc_info=problem)
+        unexpected.tell(what, problem)
     return StatusCode.INTERNAL, _FAILED.format(kind=kind)
 
 

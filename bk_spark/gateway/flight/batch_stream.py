@@ -16,6 +16,7 @@ from bk_spark.config import MIB
 from bk_spark.entries.arrow_message import DictionaryFacts, SchemaBounds, batch_facts, check_schema, metadata_end
 from bk_spark.errors import ConfigError, CorruptionError, State
 from bk_spark.gateway.flight.messages import FlightData, encode_data
+from bk_spark.gateway.flight.plain_schema import plain_schema, with_schema
 from bk_spark.rows.arrow_types import MAX_LEVELS
 from bk_spark.rows.codec import MAX_DECODED_BYTES, MAX_ROWS, cut
 from bk_spark.rows.malformed import check_whole
@@ -26,7 +27,7 @@ MESSAGE_BYTES: Final = 2 * MIB
 MESSAGE_ROWS: Final = 65_536
 
 SCHEMA_BOUNDS: Final = SchemaBounds(fields=10_000, nbytes=4 * MIB, levels=MAX_LEVELS)
-"""Of a caller's schema. To look at such a one, and to build it, takes some tenths of a second, in which nothing ends the call."""
+"""Of a caller's schema. To walk such a one and to build it takes some tenths of a second, in which nothing ends the call."""
 
 WHAT: Final = "a batch that was sent"
 
@@ -71,17 +72,20 @@ class IncomingBatches:
         """``note`` is given each message, before the batch that is in it."""
         self._source = _Source(messages, note)
         self._reader: pa.RecordBatchReader | None = None
+        self._schema: pa.Schema | None = None
 
     @property
     def schema(self) -> pa.Schema:
-        """Waits for it. Raises ConfigError."""
-        return self._opened().schema
+        """Waits for it. Of the metadata of its fields only comments stay (plain_schema.py). Raises ConfigError."""
+        if self._schema is None:
+            self._schema = plain_schema(self._opened().schema)
+        return self._schema
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         return self
 
     def __next__(self) -> pa.RecordBatch:
-        reader = self._opened()
+        reader, schema = self._opened(), self.schema
         try:
             batch = reader.read_next_batch()
             batch.validate()  # a length below 0 is a SystemError to all else
@@ -89,7 +93,7 @@ class IncomingBatches:
                 check_whole(column)
         except _REFUSALS as problem:
             raise _refused(problem) from None
-        return batch
+        return with_schema(batch, schema)
 
     def _opened(self) -> pa.RecordBatchReader:
         if self._reader is None:

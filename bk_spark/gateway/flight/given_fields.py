@@ -13,6 +13,7 @@ from typing import Any, Final, NoReturn
 from bk_spark.errors import ConfigError
 from bk_spark.log.entry_range import LogPosition
 from bk_spark.log.stored.names import check_log_name
+from bk_spark.rows.arrow_types import has_more_levels
 
 MAX_REQUEST_BYTES: Final = 64 * 1024
 """Of a descriptor, a ticket, a criteria or an action's body: the longest ``where`` and 1,000 columns fit in."""
@@ -22,6 +23,9 @@ MAX_ITEMS: Final = 1_000
 
 MAX_TEXT: Final = 32 * 1024
 """Characters of one text, such as ``where``."""
+
+MAX_LEVELS: Final = 16
+"""Of lists and objects in one another: a position of a tail has a few."""
 
 MAX_NUMBER: Final = 2**63 - 1
 
@@ -39,6 +43,8 @@ class GivenFields:
             raise ConfigError(what, bytes(data[:200]), 'it must be a JSON object, such as {"log": "orders"}') from None
         if not isinstance(found, dict):
             raise ConfigError(what, bytes(data[:200]), 'it must be a JSON object, such as {"log": "orders"}')
+        if has_more_levels(found, MAX_LEVELS):
+            raise ConfigError(what, bytes(data[:200]), f"its lists and objects may have {MAX_LEVELS} levels in one another")
         self._what = what
         self._left: dict[str, Any] = found
         self._known: list[str] = []

@@ -8,7 +8,7 @@ _NULL, _STRUCT = 1, 13
 
 
 def schema_of_shared_fields(levels: int, padding: int = 0) -> bytes:
-    """Stands for a column with ``2**levels`` fields at its last level. Arrow asks for a message of a size that fits: ``padding``."""
+    """A column with ``2**levels`` fields at its last level. Arrow takes eight a byte of the message, so ``padding``."""
     made = _Flatbuffer()
     message = made.table("<hBxI4xq", (4, 6, 8, 16), 4, 1, 0, 0)
     made.refer(0, message)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -12,9 +13,11 @@ from bk_spark.errors import ConfigError
 from bk_spark.gateway.flight import batch_stream
 from bk_spark.gateway.flight.batch_stream import MESSAGE_BYTES, IncomingBatches, batch_data, schema_data, small_batches
 from bk_spark.gateway.flight.messages import FlightData, decode_data, encode_data
+from bk_spark.rows.arrow_types import spark_schema
 from bk_spark.rows.codec import MAX_ROWS
 from tests.unit.entries.shared_fields import schema_of_shared_fields
 
+_METADATA = b"SPARK::metadata::json"
 BATCH = pa.record_batch({"id": [1, 2, None], "item": ["a", None, "ü"], "list": [[1], [], None]})
 
 
@@ -122,9 +125,7 @@ def test_dictionaries_that_are_added_to_without_end_are_refused_once_they_are_to
     monkeypatch.setattr(batch_stream, "MAX_DECODED_BYTES", 1 << 20)
     schema, first, delta, *batches = _dictionaries(emit_dictionary_deltas=True)
     assert len(_of([schema, first, delta, delta, *batches])) == 2
-    with pytest.raises(
-        ConfigError, match="the size before compression of the dictionaries that were sent is 1[0-9]{6}: they may"
-    ):
+    with pytest.raises(ConfigError, match=r"of the dictionaries that were sent is 1\d{6}: they may have 1048576 together"):
         _of([schema, first, *[delta] * 10, *batches])
 
 
@@ -146,3 +147,53 @@ def _dictionaries(*, emit_dictionary_deltas: bool) -> list[bytes]:
             writer.write_batch(part)
     messages = _messages(sink)
     return [*messages[:2], messages[3], messages[2], messages[4]]
+
+
+def test_of_the_metadata_of_a_caller_s_columns_only_comments_stay_at_any_depth() -> None:
+    own = {
+        _METADATA: b'{"comment": "in cents", "CURRENT_DEFAULT": "now()", "__CHAR_VARCHAR_TYPE_STRING": "char(3)"}',
+        b"x": b"y",
+    }
+    inner = pa.field("inner", pa.string(), metadata=own)
+    kinds = [
+        pa.string(),
+        pa.struct([inner]),
+        pa.list_(inner),
+        pa.list_(inner, 2),
+        pa.large_list(inner),
+        pa.list_view(inner),
+        pa.large_list_view(inner),
+        pa.map_(pa.field("key", pa.string(), nullable=False, metadata=own), inner),
+        pa.dictionary(pa.int8(), pa.list_(inner)),
+        pa.run_end_encoded(pa.int32(), pa.struct([inner])),
+    ]
+    schema = pa.schema([pa.field(f"c{place}", kind, metadata=own) for place, kind in enumerate(kinds)], metadata={"a": "b"})
+    found = IncomingBatches(Given([schema_data(schema)]))
+    assert found.schema == schema
+    assert not re.search("CURRENT_DEFAULT|CHAR_VARCHAR|-- schema|x: 'y'", found.schema.to_string())
+    assert spark_schema(found.schema)["fields"][0]["metadata"] == {"comment": "in cents"}
+    assert spark_schema(found.schema)["fields"][1]["type"]["fields"][0]["metadata"] == {"comment": "in cents"}
+
+
+def test_batches_come_with_the_schema_of_their_stream() -> None:
+    fields = [pa.field("a", pa.struct([pa.field("b", pa.int64(), metadata={"x": "y"})]), metadata={_METADATA: b'{"x": 1}'})]
+    batch = pa.record_batch([pa.array([{"b": 1}, None], fields[0].type)], schema=pa.schema(fields))
+    (found,) = _of(_stream(batch))
+    assert found == batch
+    assert not found.schema.field("a").metadata
+
+
+def test_metadata_inside_of_an_extension_type_is_refused() -> None:
+    storage = pa.struct([pa.field("b", pa.int64(), metadata={_METADATA: b'{"CURRENT_DEFAULT": "1"}'})])
+    schema = pa.schema([pa.field("a", pa.opaque(storage, "own", "me"))])
+    with pytest.raises(ConfigError, match="fields inside of an extension type may have no metadata here"):
+        _ = IncomingBatches(Given([schema_data(schema)])).schema
+
+
+@pytest.mark.parametrize("text", [b"[" * 20_000, b'{"a": ' * 900 + b"1" + b"}" * 900, b"1", b"\xff"])
+def test_a_comment_that_is_no_json_object_or_nested_too_deeply_is_refused_in_one_sentence(text) -> None:
+    schema = pa.schema([pa.field("a", pa.int64(), metadata={_METADATA: text})])
+    with pytest.raises(ConfigError, match="it must be a JSON object of at most 64 levels"):
+        _ = IncomingBatches(Given([schema_data(schema)])).schema
+    with pytest.raises(ConfigError, match="the comment of column 'a'"):
+        spark_schema(schema)

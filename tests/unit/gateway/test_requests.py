@@ -160,3 +160,11 @@ def test_a_request_above_the_limit_is_not_parsed() -> None:
 def test_a_path_that_names_no_log_is_refused(path) -> None:
     with pytest.raises(ConfigError):
         parse_descriptor(GivenDescriptor(path))
+
+
+@pytest.mark.parametrize("levels", [17, 980])
+@pytest.mark.parametrize("field", ["log", "start", "columns"])
+def test_a_request_nested_too_deeply_is_refused_in_one_sentence(field, levels) -> None:
+    ticket = b'{"tail": true, "' + field.encode() + b'": ' + b"[" * levels + b"]" * levels + b"}"
+    with pytest.raises(ConfigError, match=r"its lists and objects may have 16 levels|it must be a JSON object, such as"):
+        parse_ticket(ticket)
