@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any, Final, Protocol
 
@@ -52,6 +52,7 @@ from bk_spark.progress import Progress, no_progress
 from bk_spark.rows.codec import RowEncoder
 from bk_spark.rows.conversion import Conversion
 from bk_spark.rows.payload_defaults import COMPRESSION, MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY
+from bk_spark.rows.widening import wider_types
 
 __all__ = ["DEFAULT_ROLL_BYTES", "LedgerAccess", "Log", "LogPosition", "create_with_rows"]
 
@@ -395,12 +396,14 @@ class Log:
         conversion = Conversion(self.name, self.schema if schema is None else schema)
         numbers = RowNumbers(json.dumps(conversion.schema), merge_schema)
         given = parse_schema(self.name, numbers.schema_json)
-        timestamps = timestamps_of_dates(given, target.check(given, merge=merge_schema)[1])
+        appended = target.check(given, merge=merge_schema)[1]
+        timestamps = timestamps_of_dates(given, appended)
+        cut = replace(target.cut, read_as=wider_types(conversion.stored, appended))
         create = self._access.create_ledger
         rolls = RollLimits(roll_bytes, self._access.window_bytes, self._access.append_wait_s)
         leadership = Leadership(self._logs, self.name, self.uid, lambda job: create(options, job), numbers)
         leader = LogWriteHandle(leadership, leadership.take_over(), rolls)
-        entries = RowEntries(RowEncoder(self.name, conversion.stored, target.cut), numbers, limits)
+        entries = RowEntries(RowEncoder(self.name, conversion.stored, cut), numbers, limits)
         return RowWriteHandle(RowLeader(leader, RowForm(self.name, conversion.stored, timestamps), entries, limits))
 
     def tail_rows(

@@ -46,7 +46,7 @@ from bk_spark.rows.arrow_types import MAX_LEVELS
 from bk_spark.rows.keys.key_filter import decode_key_filter, encode_key_filter
 from bk_spark.rows.statistics import ColumnStatistics, decode_statistics, encode_statistics
 from bk_spark.rows.validity import far_date, is_sound, wrong_value
-from bk_spark.rows.widening import TooLargeToWiden, is_readable, read_as, statistics_as
+from bk_spark.rows.widening import TooLargeToWiden, check_widened, is_readable, read_as, statistics_as, unreadable
 
 MAGIC = b"BKRW"
 VERSION = 1
@@ -86,6 +86,8 @@ class PayloadFormat:
     max_bytes: int
     key: tuple[str, ...] = ()
     """The key columns of the log: payloads get a filter of their keys."""
+    read_as: tuple[tuple[str, pa.DataType], ...] = ()
+    """Columns that are read as a wider type than the one they are written with (``widening.wider_types``)."""
 
 
 class RowEncoder:
@@ -105,7 +107,8 @@ class RowEncoder:
         """The payloads of ``batch``, in the order of its rows, each with its number of rows; none for an empty batch.
 
         That of a large row may be above the maximum entry: parts.py cuts it. Raises EntryTooLargeError for a row above
-        MAX_DECODED_BYTES before compression, and SchemaMismatchError for a batch of another schema.
+        MAX_DECODED_BYTES before compression, SchemaMismatchError for a batch of another schema, and for a column that no
+        reader could read as the type that the log has for it.
         """
         for piece in cut(self._retyped(batch), min(self._format.max_rows, MAX_ROWS), self._format.max_bytes):
             yield self._payload(piece), piece.num_rows
@@ -113,6 +116,8 @@ class RowEncoder:
     def _payload(self, batch: pa.RecordBatch) -> pa.Buffer:
         if batch.nbytes > MAX_DECODED_BYTES - _MARGIN_BYTES:
             raise EntryTooLargeError(batch.nbytes, MAX_DECODED_BYTES - _MARGIN_BYTES)
+        for name, kind in self._format.read_as:
+            self._check_reads(name, batch.column(name), kind)
         message = self._message(batch)
         fields = self._fields(batch)
         header_bytes = _HEADER.size + len(fields)
@@ -122,6 +127,12 @@ class RowEncoder:
         sink.write(self._schema_message)
         sink.write(message)
         return sink.getvalue()
+
+    def _check_reads(self, name: str, column: pa.Array, kind: pa.DataType) -> None:
+        try:
+            check_widened(column, kind)
+        except TooLargeToWiden as problem:
+            raise SchemaMismatchError(self._log, unreadable(name, column.type, kind, problem)) from None
 
     def _fields(self, batch: pa.RecordBatch) -> bytes:
         """Those of the header. The statistics come first; the filter makes do with the room that they leave."""

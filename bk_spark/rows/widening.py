@@ -23,8 +23,12 @@ Ref: docs/formats.md, "Row payloads"; log/stored/merging.py, which says what a l
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pyarrow as pa
 
+from bk_spark.rows.arrow_types import arrow_schema
 from bk_spark.rows.statistics import ColumnStatistics, Key, Kind, kind_of
 
 MAX_WIDENED_BYTES = 1 << 30
@@ -77,6 +81,42 @@ def read_as(column: pa.Array, wanted: pa.DataType) -> pa.Array:
         # Arrow asks for room for every value of the integer's type, which may be wider here than the one that was written.
         column = column.cast(pa.decimal256(_INTEGER_DIGITS[pa.int64()] + wanted.scale, wanted.scale))
     return column.cast(wanted)
+
+
+def check_widened(column: pa.Array, wanted: pa.DataType) -> None:
+    """Raise TooLargeToWiden where ``read_as`` would once the column was written and read again. Nothing is built."""
+    kind = column.type
+    if kind.equals(wanted):
+        return
+    if pa.types.is_list(wanted) and pa.types.is_list(kind):
+        check_widened(_within(column, column.values), wanted.value_type)
+    elif pa.types.is_map(wanted) and pa.types.is_map(kind):
+        check_widened(_within(column, column.items), wanted.item_type)
+    elif pa.types.is_struct(wanted) and pa.types.is_struct(kind):
+        for field in wanted:
+            place = kind.get_field_index(field.name)
+            if place < 0:
+                _check_size(len(column), field.type)
+            else:
+                check_widened(column.field(place), field.type)
+    else:
+        _check_size(len(column), wanted)
+
+
+def wider_types(given: pa.Schema, appended: Mapping[str, Any]) -> tuple[tuple[str, pa.DataType], ...]:
+    """Columns of ``given``, in their stored form, that a log with the columns ``appended`` (Spark's JSON) reads as wider."""
+    known = {column["name"]: column for column in appended["fields"]}
+    columns = [known[name] for name in given.names if name in known]
+    return tuple(
+        (field.name, field.type)
+        for field in arrow_schema({"fields": columns})
+        if not (mine := given.field(field.name).type).equals(field.type) and is_readable(mine, field.type)
+    )
+
+
+def unreadable(name: str, given: pa.DataType, wanted: pa.DataType, problem: TooLargeToWiden) -> str:
+    """Why a column cannot be written, and the way out."""
+    return f"column '{name}' is {given}, and no reader could read it as {wanted} ({problem}): write fewer values in a row"
 
 
 def statistics_as(known: ColumnStatistics, stored: pa.DataType, wanted: pa.DataType) -> ColumnStatistics:
@@ -139,6 +179,12 @@ def _check_size(values: int, wanted: pa.DataType) -> None:
     nbytes = values * pa.nulls(64, wanted).nbytes // 64
     if nbytes > MAX_WIDENED_BYTES:
         raise TooLargeToWiden(f"{values} values as {wanted} take {nbytes} bytes, the maximum is {MAX_WIDENED_BYTES}")
+
+
+def _within(column: pa.Array, values: pa.Array) -> pa.Array:
+    """Those of the values that lists or maps have. A slice of them is written with these alone."""
+    first, last = column.offsets[0].as_py(), column.offsets[len(column)].as_py()
+    return values.slice(first, last - first)
 
 
 def _with_child(column: pa.Array, wanted: pa.DataType, child: pa.Array) -> pa.Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 
 import pyarrow as pa
 
@@ -18,20 +17,20 @@ def row_payloads(
     cut: PayloadFormat,
     batches: Iterable[tuple[int, pa.RecordBatch]],
     add_bytes: int,
-    key_of: Callable[[int], tuple[str, ...]] | None = None,
+    cut_of: Callable[[int], PayloadFormat] | None = None,
 ) -> Iterator[tuple[int, pa.BinaryArray, int]]:
     """Arrays of payloads of up to ``add_bytes``, each with its lane and the number of its rows; in each lane in their order.
 
-    ``batches`` come with their lanes (``lanes.in_lanes``). ``schema`` is the stored one. ``key_of`` tells the key columns of a
-    lane, where the lanes are of several logs. Raises as ``RowEncoder.encode``.
+    ``batches`` come with their lanes (``lanes.in_lanes``). ``schema`` is the stored one. ``cut_of`` tells the format of one
+    lane's payloads, where the lanes are of several logs: only its columns differ from ``cut``. Raises as ``RowEncoder.encode``.
     """
-    encoders: dict[tuple[str, ...], RowEncoder] = {}
+    encoders: dict[PayloadFormat, RowEncoder] = {}
 
     def encoder(lane: int) -> RowEncoder:
-        key = cut.key if key_of is None else key_of(lane)
-        if key not in encoders:
-            encoders[key] = RowEncoder(log, schema, replace(cut, key=key))
-        return encoders[key]
+        own = cut if cut_of is None else cut_of(lane)
+        if own not in encoders:
+            encoders[own] = RowEncoder(log, schema, own)
+        return encoders[own]
 
     pieces = batches_of_lanes(batches, cut.max_rows, cut.max_bytes)
     payloads = ((lane, *payload) for lane, piece in pieces for payload in in_parts(encoder(lane).encode(piece)))

@@ -5,6 +5,9 @@ The commit checks schema and content again, against the log as it stands then.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
+import pyarrow as pa
 from pyspark.sql.types import BinaryType, StringType, StructType
 
 from bk_spark.bookkeeper import BookKeeper
@@ -24,6 +27,7 @@ from bk_spark.log.stored.schema import appended_schema, parse_schema, timestamps
 from bk_spark.log.stored.snapshot import LogReader
 from bk_spark.log.stored.tier_schema import check_tier_follows
 from bk_spark.log.stored.values import Head
+from bk_spark.rows.widening import wider_types
 
 _VERSIONS_LOOKED_AT = 10
 """Versions that are searched for a ledger of the log. Nearly every version adds one; if none of these did, the whole list
@@ -73,8 +77,19 @@ def lanes_of_write(options: SourceOptions, given: StructType | None, head: Head,
     return asked.overwritten(head, schema) if overwrite else asked.appended(head, schema)
 
 
-def check_append(bookkeeper: BookKeeper, options: SourceOptions, given: StructType | None) -> tuple[Head, frozenset[str]]:
-    """The log's head, and places of dates that it has as timestamps.
+@dataclass(frozen=True, slots=True)
+class CheckedAppend:
+    """What an append of rows has to know of its log."""
+
+    head: Head
+    timestamps: frozenset[str] = frozenset()
+    """Places of dates that the log has as timestamps."""
+    read_as: tuple[tuple[str, pa.DataType], ...] = ()
+    """Columns that the log has with a wider type."""
+
+
+def check_append(bookkeeper: BookKeeper, options: SourceOptions, given: StructType | None) -> CheckedAppend:
+    """The log as rows of the schema ``given`` meet it.
 
     Raises SchemaMismatchError or UnauthorizedAccessError where the log would refuse the append. A stream calls this with every
     batch, so its cost does not depend on how many ledgers the log lists.
@@ -82,17 +97,17 @@ def check_append(bookkeeper: BookKeeper, options: SourceOptions, given: StructTy
     logs, name = bookkeeper.logs, options.log
     uid, head = found_log(bookkeeper, options)
     if uid is None or head.content is None:
-        return head, frozenset()
+        return CheckedAppend(head)
     _check_password(bookkeeper, options, uid, head)
     if head.content.value != options.content:
         problem = f"the log holds {head.content.value}, option 'content' is {options.content}: use another log"
         raise SchemaMismatchError(name, problem)
     if given is None or head.schema_id is None:
-        return head, frozenset()
+        return CheckedAppend(head)
     rows, stored = parse_schema(name, given.json()), logs.reader.schema(name, uid, head.schema_id)
     appended = appended_schema(name, stored, rows, merge=options.merge_schema)
     check_tier_follows(head, stored, appended)
-    return head, timestamps_of_dates(rows, appended)
+    return CheckedAppend(head, timestamps_of_dates(rows, appended), wider_types(to_arrow(given), appended))
 
 
 def _check_entries(schema: StructType) -> None:

@@ -26,6 +26,7 @@ from bk_spark.log.changes.jobs import WriteJob
 from bk_spark.log.stored.lanes import Lanes
 from bk_spark.log.stored.values import CommittedLedger
 from bk_spark.log.write_ledger import JobRefresh, until_ended, write_ledgers
+from bk_spark.rows.codec import PayloadFormat
 from bk_spark.rows.conversion import check_dates, check_values
 from bk_spark.rows.lane_limits import MAX_LANES
 from bk_spark.rows.lanes import split
@@ -81,6 +82,7 @@ class _Destination:
     lanes: Lanes
     timestamps: frozenset[str]
     """Places of dates that the log has as timestamps."""
+    cut: PayloadFormat
 
 
 class _Task:
@@ -98,7 +100,7 @@ class _Task:
         options, stored = self._attempt.options, to_arrow(self._attempt.schema)
         what = f"the logs of column '{self._attempt.column}'"
         cut, add_bytes = payload_format(options), options.client.add_batch_bytes
-        return row_payloads(what, stored, cut, self._rows(batches), add_bytes, lambda lane: self._of(lane).lanes.columns)
+        return row_payloads(what, stored, cut, self._rows(batches), add_bytes, lambda lane: self._of(lane).cut)
 
     def create_ledger(self, lane: int) -> WriteHandle:
         if len(self._logs) >= MOST_LEDGERS:
@@ -152,9 +154,10 @@ class _Task:
         if uid is None and not attempt.options.create_logs:
             raise ConfigError(what, name, "there is no such log: make it before, or set option 'createLogs' to true")
         options = replace(attempt.options, path=name, log_column=None, create_logs=False, given=frozenset())
-        head, timestamps = check_append(self._bookkeeper, options, attempt.schema)
-        lanes = lanes_of_write(options, attempt.schema, head, overwrite=False)
-        found = self._destinations[name] = _Destination(number, attempt.job(name, uid), lanes, timestamps)
+        checked = check_append(self._bookkeeper, options, attempt.schema)
+        lanes = lanes_of_write(options, attempt.schema, checked.head, overwrite=False)
+        cut = payload_format(options, lanes.columns, checked.read_as)
+        found = self._destinations[name] = _Destination(number, attempt.job(name, uid), lanes, checked.timestamps, cut)
         return found
 
     def _check_nulls(self, names: pa.Array, before: int) -> None:

@@ -46,6 +46,8 @@ class Attempt:
     """Places of dates that the log has as timestamps."""
     key: tuple[str, ...] = ()
     """The key columns of rows that are all of one lane, whose number the job's driver knows."""
+    read_as: tuple[tuple[str, pa.DataType], ...] = ()
+    """Columns that the log has with a wider type."""
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> tuple[CommittedLedger, ...]:
         """Write the rows of each lane to a new ledger and close it. A lane without rows has no ledger.
@@ -72,7 +74,7 @@ class Attempt:
             return
         checked = self._checked(batches) if self.checks_values else batches
         split = in_lanes(checked, self.lanes.columns, self.lanes.count)
-        stored, cut = to_arrow(self.schema), payload_format(options, self.lanes.columns or self.key)
+        stored, cut = to_arrow(self.schema), payload_format(options, self.lanes.columns or self.key, self.read_as)
         yield from row_payloads(self.job.log_name, stored, cut, split, options.client.add_batch_bytes)
 
     def _checked(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -88,13 +90,16 @@ def create_ledger(options: SourceOptions, job: WriteJob) -> WriteHandle:
     return bookkeeper.create_ledger(*quorums, options.digest_type, options.password, job=job)
 
 
-def payload_format(options: SourceOptions, key: tuple[str, ...] = ()) -> PayloadFormat:
-    """How rows with these key columns are cut into entries."""
+def payload_format(
+    options: SourceOptions, key: tuple[str, ...] = (), read_as: tuple[tuple[str, pa.DataType], ...] = ()
+) -> PayloadFormat:
+    """How rows with these key columns, and columns that the log has with a wider type, are cut into entries."""
     return PayloadFormat(
         compression=options.compression,
         max_rows=options.max_rows_per_entry,
         max_bytes=options.max_bytes_per_entry,
         key=key,
+        read_as=read_as,
     )
 
 

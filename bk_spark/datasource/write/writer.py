@@ -28,7 +28,14 @@ from pyspark.sql.types import StructType
 from bk_spark.datasource.connection import connect
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.plain_errors import plain_errors
-from bk_spark.datasource.write.checks import check_append, check_bookies, found_log, lanes_of_write, stored_schema
+from bk_spark.datasource.write.checks import (
+    CheckedAppend,
+    check_append,
+    check_bookies,
+    found_log,
+    lanes_of_write,
+    stored_schema,
+)
 from bk_spark.datasource.write.task_attempt import Attempt
 from bk_spark.errors import BookKeeperError, ConfigError
 from bk_spark.log.changes.jobs import WriteJob
@@ -87,14 +94,11 @@ def _begin(options: SourceOptions, schema: StructType, overwrite: bool, *, needs
     bookkeeper = connect(options.metadata, options.client)
     if needs_bookies:
         check_bookies(bookkeeper, options)
-    timestamps: frozenset[str] = frozenset()
-    if overwrite:
-        head = found_log(bookkeeper, options)[1]
-    else:
-        head, timestamps = check_append(bookkeeper, options, stored)
-    lanes = lanes_of_write(options, stored, head, overwrite=overwrite)
+    checked = CheckedAppend(found_log(bookkeeper, options)[1]) if overwrite else check_append(bookkeeper, options, stored)
+    lanes = lanes_of_write(options, stored, checked.head, overwrite=overwrite)
     kind = CommitKind.OVERWRITE if overwrite else CommitKind.APPEND
-    return Attempt(options, bookkeeper.logs.jobs.begin(options.log), stored, lanes, timestamps=timestamps), kind
+    job = bookkeeper.logs.jobs.begin(options.log)
+    return Attempt(options, job, stored, lanes, timestamps=checked.timestamps, read_as=checked.read_as), kind
 
 
 class _Writer:

@@ -32,6 +32,7 @@ from bk_spark.rows.conversion import Conversion, check_dates
 from bk_spark.rows.lanes import in_lanes
 from bk_spark.rows.own_memory import in_own_memory
 from bk_spark.rows.payload_defaults import COMPRESSION, COMPRESSIONS, MAX_BYTES_PER_ENTRY, MAX_ROWS_PER_ENTRY
+from bk_spark.rows.widening import wider_types
 from bk_spark.rows.writing import row_payloads
 
 logger = logging.getLogger(__name__)
@@ -132,7 +133,7 @@ class PlannedWrite:
         given = map(conversion.of, until_ended(batches_of(name, self.stream), refresh))
         batches = (check_dates(name, batch, self.timestamps) for batch in _taken(given, target.cut, self.lanes.count))
         split = in_lanes(batches, columns, self.lanes.count)
-        entry = replace(target.cut, key=columns)
+        entry = replace(target.cut, key=columns, read_as=wider_types(conversion.stored, self.appended))
         payloads = row_payloads(name, conversion.stored, entry, split, target.add_bytes)
         ledgers = write_ledgers(lambda lane: self.write.create_ledger(job), payloads, target.window_bytes)
         schema_json, merge = json.dumps(conversion.schema), self.write.merge_schema

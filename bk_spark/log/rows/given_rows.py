@@ -23,7 +23,7 @@ from bk_spark.log.rows.given_frames import (
     way_out,
 )
 from bk_spark.rows.conversion import Conversion
-from bk_spark.rows.widening import differs_in_nulls, read_as
+from bk_spark.rows.widening import TooLargeToWiden, differs_in_nulls, read_as, unreadable
 
 _FORMS = "a pyarrow Table, RecordBatch or RecordBatchReader, a pandas DataFrame, or anything with __arrow_c_stream__"
 
@@ -124,5 +124,12 @@ def _as_said(log: str, batch: pa.RecordBatch, said: pa.Schema) -> pa.RecordBatch
             kind, other_kind = batch.schema.field(field.name).type, said.field(field.name).type
             kinds = f"{kind} in a batch and {other_kind} in the schema of its reader"
             raise SchemaMismatchError(log, f"column '{field.name}' is {kinds}: cast it before")
-    columns = [read_as(column, field.type) for column, field in zip(conversion.of(batch).columns, wanted, strict=True)]
+    columns = [_read_as(log, column, field) for column, field in zip(conversion.of(batch).columns, wanted, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+
+def _read_as(log: str, column: pa.Array, field: pa.Field) -> pa.Array:
+    try:
+        return read_as(column, field.type)
+    except TooLargeToWiden as problem:
+        raise SchemaMismatchError(log, unreadable(field.name, column.type, field.type, problem)) from None

@@ -9,6 +9,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from decimal import Decimal
+from functools import partial
 
 import pandas as pd
 import pyarrow as pa
@@ -604,3 +605,22 @@ def test_a_date_that_no_timestamp_of_the_log_can_be_is_refused_in_every_way_in_a
             writer.append(far)
         writer.append({"day": datetime.date(2026, 2, 1)})
     assert log.read_rows().read_all().column("day").to_pylist() == [midnight, datetime.datetime(2026, 2, 1)]
+
+
+def test_a_row_that_no_reader_could_read_any_more_is_refused_by_each_way_to_write_it(client: BookKeeper, log: Log) -> None:
+    log.append_rows(pa.table({"id": [1], "x": [[1]]}))
+    many = 2**28
+    voids = pa.ListArray.from_arrays(pa.array([0, many], pa.int32()), pa.nulls(many))
+    rows = pa.table({"id": pa.array([2]), "x": voids})
+    refused = partial(pytest.raises, SchemaMismatchError, match=r"column 'x' is .*: write fewer values in a row")
+    with refused():
+        log.append_rows(rows)
+    with refused(), client.transaction() as transaction:
+        transaction.append_rows(log.name, rows)
+    with log.open_row_writer() as writer, refused():
+        writer.append(rows)
+    with log.open_row_writer(rows.schema) as writer:
+        with pytest.raises(SchemaMismatchError, match="write fewer values in a row"):
+            writer.append(rows)
+        writer.append(pa.table({"id": [3], "x": pa.array([[None]], pa.list_(pa.null()))}))
+    assert sorted(log.read_rows().read_all()["id"].to_pylist()) == [1, 3]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import struct
+from dataclasses import replace
 from decimal import Decimal
 
 import numpy as np
@@ -344,3 +345,14 @@ def test_a_payload_whose_schema_stands_for_millions_of_fields_is_refused_before_
     monkeypatch.setattr(pa.ipc, "read_schema", lambda _: pytest.fail("Arrow was given the schema"))
     with pytest.raises(CorruptionError, match="it is damaged: its schema has more than 100000 fields"):
         RowDecoder(pa.schema([("a", pa.int64())])).decode(payload, "it")
+
+
+def test_a_row_that_no_reader_could_read_as_the_log_s_type_is_refused_before_it_is_encoded(monkeypatch) -> None:
+    many = 2**28
+    column = pa.ListArray.from_arrays(pa.array([0, many], pa.int32()), pa.nulls(many))
+    batch = pa.record_batch({"x": column})
+    form = replace(PLAIN, read_as=(("x", pa.list_(pa.field("element", pa.int64()))),))
+    monkeypatch.setattr(RowEncoder, "_message", lambda *_: pytest.fail("it is encoded"))
+    expected = r"'x' is list<item: null>, and no reader could read it as list<element: int64> \(268435456 values as int64 take"
+    with pytest.raises(SchemaMismatchError, match=expected):
+        list(RowEncoder("orders", normalised(batch.schema), form).encode(batch))

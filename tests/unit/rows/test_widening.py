@@ -9,9 +9,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from bk_spark.rows import widening
+from bk_spark.rows.arrow_types import spark_schema
 from bk_spark.rows.codec import without_large
 from bk_spark.rows.statistics import ColumnStatistics, decode_statistics, encode_statistics, kind_of
-from bk_spark.rows.widening import TooLargeToWiden, differs_in_nulls, is_readable, read_as, statistics_as
+from bk_spark.rows.widening import (
+    TooLargeToWiden,
+    check_widened,
+    differs_in_nulls,
+    is_readable,
+    read_as,
+    statistics_as,
+    wider_types,
+)
 
 NAN = float("nan")
 NTZ = pa.timestamp("us")
@@ -212,3 +222,60 @@ def test_statistics_without_bounds_and_with_a_nan_stay_so() -> None:
 
 def test_the_types_of_payloads_are_normalised_before_they_are_compared() -> None:
     assert is_readable(without_large(pa.large_list(pa.int8())), listed(pa.int64()))
+
+
+def voids(*lengths: int) -> pa.ListArray:
+    """Lists of nulls, which take no byte."""
+    offsets = [sum(lengths[:place]) for place in range(len(lengths) + 1)]
+    return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), pa.nulls(offsets[-1]))
+
+
+@pytest.mark.parametrize(
+    ("around", "inside"),
+    [
+        (lambda column: column, lambda kind: kind),
+        (lambda column: pa.StructArray.from_arrays([column], names=["a"]), lambda kind: pa.struct([("a", kind)])),
+        (
+            lambda column: pa.MapArray.from_arrays(list(range(len(column) + 1)), pa.array(["k"] * len(column)), column),
+            lambda kind: pa.map_(pa.string(), kind),
+        ),
+        (lambda column: pa.ListArray.from_arrays(list(range(len(column) + 1)), column), listed),
+    ],
+    ids=["column", "struct", "map", "list"],
+)
+def test_what_a_reader_would_refuse_is_known_without_building_it(around, inside, monkeypatch) -> None:
+    wanted = inside(listed(pa.int64()))
+    assert is_readable(around(voids(1)).type, wanted)
+    monkeypatch.setattr(widening, "MAX_WIDENED_BYTES", 64 * 1024)
+    for lengths in ((8_000,), (20_000,), (8_000, 8_000), (0, 3)):
+        column = around(voids(*lengths))
+        refusals = []
+        for look in (read_as, check_widened):
+            try:
+                look(column, wanted)
+                refusals.append(None)
+            except TooLargeToWiden as problem:
+                refusals.append(str(problem))
+        assert refusals[0] == refusals[1]
+        assert (refusals[0] is None) == (sum(lengths) <= 8_000)
+
+
+def test_of_a_slice_only_what_is_written_of_it_counts(monkeypatch) -> None:
+    monkeypatch.setattr(widening, "MAX_WIDENED_BYTES", 64 * 1024)
+    column = voids(100_000, 5, 100_000)
+    check_widened(column.slice(1, 1), listed(pa.int64()))
+    with pytest.raises(TooLargeToWiden):
+        check_widened(column.slice(1, 2), listed(pa.int64()))
+
+
+def test_a_struct_that_lacks_a_field_of_the_log_counts_with_it(monkeypatch) -> None:
+    monkeypatch.setattr(widening, "MAX_WIDENED_BYTES", 64 * 1024)
+    column = pa.StructArray.from_arrays([pa.array([1] * 10_000, pa.int8())], names=["a"])
+    with pytest.raises(TooLargeToWiden, match="10000 values as int64 take"):
+        check_widened(column, pa.struct([("a", pa.int8()), ("new", pa.int64())]))
+
+
+def test_the_columns_that_a_log_reads_as_wider_ones_are_found_and_no_others() -> None:
+    given = pa.schema([("a", pa.int64()), ("b", listed(pa.null())), ("new", pa.null())])
+    log = pa.schema([("old", pa.string()), ("b", listed(pa.int64())), ("a", pa.int64())])
+    assert wider_types(given, spark_schema(log)) == (("b", listed(pa.int64())),)

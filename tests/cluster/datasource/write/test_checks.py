@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from pyspark.sql.types import BinaryType, LongType, StringType, StructField, StructType
+from pyspark.sql.types import BinaryType, LongType, NullType, StringType, StructField, StructType
 
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.datasource.options import SourceOptions
+from bk_spark.datasource.spark_schema import to_arrow
 from bk_spark.datasource.write.checks import check_append, check_bookies, stored_schema
 from bk_spark.datasource.write.writer import begin_write
 from bk_spark.errors import ConfigError, NotEnoughBookiesError, SchemaMismatchError, UnauthorizedAccessError
@@ -51,6 +52,12 @@ def test_columns_must_be_the_log_s_or_be_merged(written: SourceOptions, bookkeep
     with pytest.raises(SchemaMismatchError, match="the log has no column 'name'"):
         check_append(bookkeeper, written, wider)
     check_append(bookkeeper, replace(written, merge_schema=True), wider)
+
+
+def test_columns_that_the_log_has_with_a_wider_type_are_told(written: SourceOptions, bookkeeper: BookKeeper) -> None:
+    assert check_append(bookkeeper, written, NUMBERS).read_as == ()
+    nulls = StructType([StructField(NUMBERS[0].name, NullType())])
+    assert check_append(bookkeeper, written, nulls).read_as == ((NUMBERS[0].name, to_arrow(NUMBERS)[0].type),)
 
 
 def test_entries_are_not_appended_to_rows(written: SourceOptions, bookkeeper: BookKeeper) -> None:

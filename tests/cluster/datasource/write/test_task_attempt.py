@@ -10,12 +10,12 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import BinaryType, DateType, StructField, StructType, TimeType
+from pyspark.sql.types import ArrayType, BinaryType, DateType, NullType, StructField, StructType, TimeType
 
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.write.task_attempt import Attempt, entry_payloads
-from bk_spark.errors import ConfigError, JobEndedError
+from bk_spark.errors import ConfigError, JobEndedError, SchemaMismatchError
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.log.changes.jobs import WriteJobs
 from bk_spark.log.stored.values import CommittedLedger
@@ -56,6 +56,15 @@ def test_a_date_that_the_log_s_timestamps_cannot_be_fails_the_attempt(attempt: A
     dates = replace(attempt, schema=StructType([StructField("day", DateType())]), timestamps=frozenset({"day"}))
     with pytest.raises(ConfigError, match=r"a value of column 'day' for log '.*' is '5881580-07-11'"):
         dates.write(iter([rows]))
+
+
+def test_a_row_that_no_reader_could_read_as_the_log_s_type_fails_the_attempt(attempt: Attempt) -> None:
+    many = 2**28
+    rows = pa.record_batch({"x": pa.ListArray.from_arrays(pa.array([0, many], pa.int32()), pa.nulls(many))})
+    numbers_there = (("x", pa.list_(pa.field("element", pa.int64()))),)
+    voids = replace(attempt, schema=StructType([StructField("x", ArrayType(NullType()))]), read_as=numbers_there)
+    with pytest.raises(SchemaMismatchError, match=r"column 'x' is .*: write fewer values in a row"):
+        pickle.loads(pickle.dumps(voids)).write(iter([rows]))
 
 
 def test_an_attempt_that_fails_leaves_its_ledger_closed(attempt: Attempt, bookkeeper: BookKeeper) -> None:
