@@ -15,6 +15,7 @@ import pyarrow as pa
 from bk_spark.config import MIB
 from bk_spark.entries.arrow_message import DictionaryFacts, SchemaBounds, batch_facts, check_schema, metadata_end
 from bk_spark.errors import ConfigError, CorruptionError, State
+from bk_spark.gateway.flight.expanded import expanded_bytes
 from bk_spark.gateway.flight.messages import FlightData, encode_data
 from bk_spark.gateway.flight.plain_schema import plain_schema, with_schema
 from bk_spark.rows.arrow_types import MAX_LEVELS
@@ -91,8 +92,12 @@ class IncomingBatches:
             batch.validate()  # a length below 0 is a SystemError to all else
             for column in batch.columns:
                 check_whole(column)
+            nbytes = expanded_bytes(batch)
         except _REFUSALS as problem:
             raise _refused(problem) from None
+        if nbytes > MAX_DECODED_BYTES:
+            remedy = f"it may have {MAX_DECODED_BYTES} bytes: send smaller batches"
+            raise ConfigError(f"the size without dictionaries, runs and views of {WHAT}", nbytes, remedy)
         return with_schema(batch, schema)
 
     def _opened(self) -> pa.RecordBatchReader:

@@ -197,3 +197,14 @@ def test_a_comment_that_is_no_json_object_or_nested_too_deeply_is_refused_in_one
         _ = IncomingBatches(Given([schema_data(schema)])).schema
     with pytest.raises(ConfigError, match="the comment of column 'a'"):
         spark_schema(schema)
+
+
+def test_a_batch_of_few_bytes_whose_rows_share_one_large_value_is_refused() -> None:
+    large = pa.array([list(range(1000))])
+    shared = pa.DictionaryArray.from_arrays(pa.array([0] * 65_536, pa.int8()), large)
+    batch = pa.record_batch([shared], names=["x"])
+    assert batch.nbytes < 100_000
+    with pytest.raises(
+        ConfigError, match=r"the size without dictionaries, runs and views of a batch that was sent is 53\d{7}: it may"
+    ):
+        _of(_stream(batch))
