@@ -21,6 +21,7 @@ from bk_spark.client.ledger.recovery_on_open import recovered
 from bk_spark.client.ledger.write_handle import AdvWriteHandle, WriteHandle
 from bk_spark.config import ClientConfig, DigestType, LedgerOptions
 from bk_spark.embedded.join import advice_for, resolve, with_own_files
+from bk_spark.entries.log_secret import LogSecret
 from bk_spark.errors import ConfigError, MetadataConflictError, MetadataUnavailableError, State, UnauthorizedAccessError
 from bk_spark.log.changes.jobs import WriteJob
 from bk_spark.log.cleanup.orphans import OLDER_THAN_S, Orphan, Orphans
@@ -37,7 +38,7 @@ from bk_spark.log.stored.values import LogVersion
 from bk_spark.log.tier.opener import LogLedgerOpener
 from bk_spark.metadata.ledger_metadata import LOG_TAG, LedgerMetadata, new_ledger
 from bk_spark.metadata.registration import RegisteredBookie, list_bookies, open_root
-from bk_spark.metadata.store import MetadataStore
+from bk_spark.metadata.store import MetadataStore, TransactionFailedError
 from bk_spark.metadata.uri import parse_uri
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper import ZooKeeperStore, connect_with
@@ -396,33 +397,49 @@ class BookKeeper:
         return count_rows(ReadHandle(self.context, self._ledgers, metadata))
 
     def _create(self, options: LedgerOptions, job: WriteJob | None) -> LedgerMetadata:
-        jobs, secret = self.logs.jobs, None
+        jobs = self.logs.jobs
+        secret = None if job is None else jobs.ensure(job)
         if job is not None:
-            secret = jobs.ensure(job)
             if secret is not None and options.password:
                 remedy = f"log '{job.log_name}' is secured, and its ledgers have keys: leave the password out"
                 raise ConfigError("the password for the log", State("(not shown)"), remedy)
             options = replace(options, custom_metadata={**options.custom_metadata, **job.ledger_tags()})
         for remaining in reversed(range(MAX_CREATE_TRIES)):
-            with self._ledgers.new_id() as issued:
-                metadata = new_ledger(
-                    issued.ledger_id,
-                    options,
-                    self.context.choose_ensemble(options.ensemble_size, options.write_quorum),
-                    created_ms=self.context.wall_clock_ms(),
-                    creator_token=1 + self.context.choose(2**62),
-                    secret=secret,
+            try:
+                made = self._try_to_create(options, job, secret, is_last=remaining == 0)
+            except TransactionFailedError as failure:
+                if remaining == 0 or job is None or not jobs.has_other_readers(job, failure):
+                    raise
+                made, secret = None, jobs.ensure(job)
+            if made is not None:
+                return made
+        raise AssertionError("the last try returns or raises")
+
+    def _try_to_create(
+        self, options: LedgerOptions, job: WriteJob | None, secret: LogSecret | None, *, is_last: bool
+    ) -> LedgerMetadata | None:
+        """None if the outcome is unknown, and this is not the last try. A ledger of this try is listed nowhere then."""
+        jobs = self.logs.jobs
+        with self._ledgers.new_id() as issued:
+            metadata = new_ledger(
+                issued.ledger_id,
+                options,
+                self.context.choose_ensemble(options.ensemble_size, options.write_quorum),
+                created_ms=self.context.wall_clock_ms(),
+                creator_token=1 + self.context.choose(2**62),
+                secret=None if secret is None else secret.secret,
+            )
+            readers = () if secret is None else secret.readers
+            try:
+                changes = [] if job is None else jobs.creation_of_ledger(job, metadata.ledger_id, secret)
+                self._ledgers.create(
+                    metadata, changes, lambda refusal: None if job is None else jobs.explain(job, refusal), issued, readers
                 )
-                try:
-                    changes = [] if job is None else jobs.creation_of_ledger(job, metadata.ledger_id)
-                    self._ledgers.create(
-                        metadata, changes, lambda refusal: None if job is None else jobs.explain(job, refusal), issued
-                    )
-                    break
-                except MetadataUnavailableError:
-                    if remaining == 0:
-                        raise
-        return metadata
+            except MetadataUnavailableError:
+                if is_last:
+                    raise
+                return None
+            return metadata
 
 
 @dataclass(slots=True, eq=False)

@@ -34,6 +34,7 @@ class _Node:
     modified_ms: int
     owner: MemoryStore | None
     next_sequence: int = 0
+    readers: tuple[str, ...] = ()
     children: set[str] = field(default_factory=set)
     """The names directly below."""
 
@@ -69,13 +70,22 @@ class MemoryStore:
         with self._tree.lock:
             return [self.get(path) if path in self._tree.nodes else None for path in paths]
 
-    def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False, make_parents: bool = False) -> None:
+    def create(
+        self,
+        path: str,
+        value: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        make_parents: bool = False,
+        readers: Sequence[str] = (),
+    ) -> None:
         check_sizes([Create(path, value)])
         with self._tree.lock:
             if make_parents:
                 self.ensure_path(parent_of(path))
             self._check_create(path)
             self._add(path, value, self if ephemeral else None)
+            self._tree.nodes[path].readers = tuple(readers)
         self._notify(path)
 
     def create_sequential(self, prefix: str, value: bytes = b"", *, ephemeral: bool = False) -> str:
@@ -101,6 +111,18 @@ class MemoryStore:
             self._check_delete(path, version)
             self._remove(path)
         self._notify(path)
+
+    def readers(self, path: str) -> tuple[str, ...]:
+        with self._tree.lock:
+            return self._tree.nodes[path].readers if path in self._tree.nodes else ()
+
+    def share(self, paths: Sequence[str], readers: Sequence[str]) -> int:
+        with self._tree.lock:
+            found = [self._tree.nodes[path] for path in paths if path in self._tree.nodes]
+            found = [node for node in found if node.readers != tuple(readers)]
+            for node in found:
+                node.readers = tuple(readers)
+            return len(found)
 
     def children(self, path: str) -> list[str]:
         with self._tree.lock:
@@ -161,6 +183,7 @@ class MemoryStore:
         if isinstance(change, Create):
             self._check_create(change.path)
             self._add(change.path, change.value, None)
+            self._tree.nodes[change.path].readers = change.readers
         elif isinstance(change, SetValue):
             self._check_version(change.path, change.version)
             self._write(change.path, change.value)

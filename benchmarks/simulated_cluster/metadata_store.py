@@ -135,10 +135,24 @@ class Session:
 
     # --- changes
 
-    def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False, make_parents: bool = False) -> None:
+    def create(
+        self,
+        path: str,
+        value: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        make_parents: bool = False,
+        readers: Sequence[str] = (),
+    ) -> None:
         if make_parents:
             self._ensure(parent_of(path))
-        self._change([Create(path, value)])
+        self._change([Create(path, value, tuple(readers))])
+
+    def readers(self, path: str) -> tuple[str, ...]:
+        return ()
+
+    def share(self, paths: Sequence[str], readers: Sequence[str]) -> int:
+        raise NotImplementedError("the logs of the simulation have no direct readers")
 
     def create_sequential(self, prefix: str, value: bytes = b"", *, ephemeral: bool = False) -> str:
         raise NotImplementedError("nobody in the simulation needs one")

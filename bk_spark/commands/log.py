@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
@@ -16,7 +16,7 @@ from bk_spark.commands.log_changes import log_command
 from bk_spark.commands.log_compaction import described
 from bk_spark.commands.output import Record, print_json, print_line, print_record, print_records, readable, say
 from bk_spark.commands.program.question import add_yes, check_wanted
-from bk_spark.errors import BookKeeperError, ConfigError, NoSuchLogError
+from bk_spark.errors import BookKeeperError, ConfigError, MetadataAccessError, NoSuchLogError
 from bk_spark.log.stored.snapshot import LogSnapshot
 from bk_spark.log.stored.values import CommittedLedger, Head, LogVersion, OpenLedger, Retention
 from bk_spark.log.stream.cursors import Cursor
@@ -66,22 +66,27 @@ def _show(args: argparse.Namespace) -> None:
         first = max(head.oldest_record, 1, snapshot.version - args.limit + 1)
         versions = client.logs.reader.versions(args.name, snapshot.uid, first, snapshot.version)
         shown = list(versions)
-        commits, transactions = [_commit(version) for version in shown], _transactions(client, shown, args.json)
+        commits = [_commit(version) for version in shown]
+        transactions = _unless_refused(lambda: _transactions(client, shown, args.json))
         listed: list[CommittedLedger | OpenLedger] = [*snapshot.ledgers, *snapshot.open_ledgers]
         ledgers = [_ledger(ledger) for ledger in listed[max(len(listed) - args.limit, 0) :]]
         follower = LogFollower(client.logs.reader, args.name, snapshot.uid, FAIL, client.existing_ledgers)
-        cursors = [_cursor(cursor, head, follower, args.json) for cursor in client.logs.cursors.all(args.name, snapshot.uid)]
+        cursors = _unless_refused(
+            lambda: [_cursor(cursor, head, follower, args.json) for cursor in client.logs.cursors.all(args.name, snapshot.uid)]
+        )
     if args.json:
         print_json({**record, "commits": commits, "transactions": transactions, "in_ledgers": ledgers, "cursors": cursors})
         return
     print_record(record, as_json=False)
     _section("newest commits", commits, [*_COMMITS, *(["transaction"] if transactions else [])])
-    _section("transactions, and the version that each made in each log", transactions, ["transaction", "application", "logs"])
+    _section(
+        "transactions, and the version that each made in each log", transactions or [], ["transaction", "application", "logs"]
+    )
     of_lanes = ["lane"] if head.lanes.columns else []
     _section("last ledgers", ledgers, ["ledger_id", *of_lanes, "state", "entries", "rows", "length"])
     _section(
         "streams that read it",
-        cursors,
+        cursors or [],
         _CURSORS,
     )
     if head.version - head.oldest_version > len(commits) or len(snapshot.ledgers) > len(ledgers):
@@ -122,6 +127,15 @@ def _total(client: BookKeeper, name: str) -> dict[str, int | None]:
     except BookKeeperError:
         return {"ledgers": None, "rows": None}
     return {"ledgers": head.total.ledgers + len(head.writer.open_ledgers), "rows": head.total.rows}
+
+
+def _unless_refused(read: Callable[[], list[Record]]) -> list[Record] | None:
+    """None, with a line that says why, to who reads the log directly: members alone see other logs and who reads this one."""
+    try:
+        return read()
+    except MetadataAccessError as refused:
+        say(f"not shown: {refused}")
+        return None
 
 
 def _section(title: str, records: Sequence[Record], columns: Sequence[str]) -> None:

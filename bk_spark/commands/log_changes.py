@@ -26,6 +26,7 @@ from bk_spark.commands.output import ProgressBar, print_record, print_records, s
 from bk_spark.commands.program.parser import UsageError
 from bk_spark.errors import ConfigError
 from bk_spark.log.cleanup.orphans import OLDER_THAN_S, Orphan
+from bk_spark.log.direct_readers import change_direct_readers, direct_readers
 from bk_spark.log.log_handle import Log, LogPosition
 from bk_spark.log.stored.tier_settings import Tier
 from bk_spark.log.stored.values import LogVersion
@@ -86,6 +87,12 @@ def add(group: Commands) -> None:
         "cluster; it cannot be taken back, and ledgers that are there already stay as they are"
     )
     log_command(group, "secure", text, _secure)
+    text = "identities of ZooKeeper that read a secured log and are no members of the cluster; without options, list them"
+    readers = log_command(group, "readers", text, _readers)
+    text = "let it read: x509:SUBJECT, sasl:USER or digest:USER:HASH, as ZooKeeper writes it; may be given several times"
+    readers.add_argument("--add", action="append", default=[], metavar="IDENTITY", help=text)
+    text = "let it read no longer; it may have kept keys of ledgers that are there"
+    readers.add_argument("--remove", action="append", default=[], metavar="IDENTITY", help=text)
     log_compaction.add(group)
     text = (
         "give back space: truncate what the log's retention lets go, delete ledgers that no version lists which is still kept. "
@@ -149,6 +156,20 @@ def _secure(args: argparse.Namespace) -> None:
             f"them whom bookies let in. 'bk-spark log compact {args.name}' writes them anew, and a vacuum deletes them later"
         )
     print_record(asdict(found), as_json=args.json)
+
+
+def _readers(args: argparse.Namespace) -> None:
+    with bookkeeper(args) as client:
+        if args.add or args.remove:
+            found = change_direct_readers(client.metadata_store, client.logs, args.name, args.add, args.remove)
+        else:
+            found = direct_readers(client.logs, args.name)
+    print_record(asdict(found), as_json=args.json)
+    if args.remove:
+        say(
+            f"whoever read log '{args.name}' may have kept keys of ledgers that are there now, and reads these from bookies "
+            "until they are deleted; ledgers that are written from now on have other keys"
+        )
 
 
 def _truncate(args: argparse.Namespace) -> None:

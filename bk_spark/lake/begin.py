@@ -20,6 +20,9 @@ def check_keeps_rows(head: Head) -> None:
     if head.compaction is not None or head.span_ledger is not None:
         remedy = "it is compacted by key, and a table keeps every row: write to a log that is not"
         raise ConfigError("the log to give a tier", head.name, remedy)
+    if head.readers:
+        remedy = f"{', '.join(head.readers)} read it directly, who would miss what is in its table: remove these readers first"
+        raise ConfigError("the log to give a tier", head.name, remedy)
 
 
 def begin_tier(logs: LogStore, name: str, uid: str, table_uuid: str) -> None:

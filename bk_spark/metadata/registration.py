@@ -32,6 +32,7 @@ from bk_spark.metadata.store import (
     Versioned,
     find,
     name_of,
+    share_as_now,
 )
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.proto.ledger_metadata_pb2 import BookieServiceInfoFormat
@@ -201,7 +202,7 @@ def register(
     """
     path = znodes.registration(address.bookie_id, read_only=read_only)
     value = _encode(address)
-    while not _try_register(store, path, value):
+    while not _try_register(store, znodes, path, value):
         other = find(store, path)
         if other is not None and _is_at(address, path, other):
             _remove(store, path, other.version)
@@ -279,13 +280,16 @@ def _names(store: MetadataStore, znodes: Znodes, path: str) -> list[str]:
         raise not_initialised(store, znodes.root) from None
 
 
-def _try_register(store: MetadataStore, path: str, value: bytes) -> bool:
+def _try_register(store: MetadataStore, znodes: Znodes, path: str, value: bytes) -> bool:
+    """Whoever may list the bookies may read the registration, too."""
+    readers = store.readers(znodes.available)
     try:
-        store.create(path, value, ephemeral=True)
+        store.create(path, value, ephemeral=True, readers=readers)
     except NodeExistsError:
         return False
     except NoNodeError:  # a bookie registers once it has found its cluster there
         raise ConfigError("the metadata URI", store.uri, f"it has lost the cluster of this bookie: {RESTORE}") from None
+    share_as_now(store, [path], readers, lambda: store.readers(znodes.available))
     return True
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Final, Protocol
 
-from bk_spark.errors import ConfigError
+from bk_spark.errors import ConfigError, MetadataConflictError
 
 MAX_VALUE_BYTES = 512 * 1024
 """The largest value of one path. ZooKeeper's own limit is 1 MiB for a whole request, path and all."""
@@ -32,6 +32,9 @@ class AnyVersion(Enum):
 ANY_VERSION: Final = AnyVersion.ANY_VERSION
 """In the place of a version: change or check whatever is there. A decision on a value that was read must not end in this, for
 the value may be another one by then. ``tests/unit/check_then_act`` lists each use with its reason."""
+
+_SHARE_TRIES = 100
+"""Each further try means that a member gave the command that changes a log's readers once more meanwhile."""
 
 Version = int | AnyVersion
 
@@ -88,6 +91,8 @@ class Versioned:
 class Create:
     path: str
     value: bytes = b""
+    readers: tuple[str, ...] = ()
+    """Identities that may read it beside the cluster's members."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +148,19 @@ class MetadataStore(Protocol):
         The reads happen one after the other, not at one moment: values may change between two of them.
         """
 
-    def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False, make_parents: bool = False) -> None:
-        """Create ``path``. An ephemeral one is deleted with this store's session. Raises NodeExistsError, NoNodeError."""
+    def create(
+        self,
+        path: str,
+        value: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        make_parents: bool = False,
+        readers: Sequence[str] = (),
+    ) -> None:
+        """Create ``path``. An ephemeral one is deleted with this store's session. Raises NodeExistsError, NoNodeError.
+
+        ``readers`` may read it beside the cluster's members.
+        """
 
     def create_sequential(self, prefix: str, value: bytes = b"", *, ephemeral: bool = False) -> str:
         """Create ``prefix`` + a ten-digit number that no other call on the parent gets. Returns the path."""
@@ -166,6 +182,12 @@ class MetadataStore(Protocol):
 
     def sync(self, path: str) -> None:
         """Let later reads of this session see everything committed before this call. Call it before acting on an absence."""
+
+    def readers(self, path: str) -> tuple[str, ...]:
+        """The identities that may read ``path`` and are no members of the cluster; none if it does not exist."""
+
+    def share(self, paths: Sequence[str], readers: Sequence[str]) -> int:
+        """Let ``readers`` and no others read the paths beside the cluster's members. Returns of how many that was not so."""
 
     def watch_children(self, path: str, on_change: Callable[[], None]) -> None:
         """Call ``on_change`` (from any thread, briefly) when the names below ``path`` change, until the store closes."""
@@ -192,6 +214,31 @@ def find_children(store: MetadataStore, path: str) -> list[str]:
         return store.children(path)
     except NoNodeError:
         return []
+
+
+def create_for(store: MetadataStore, path: str, value: bytes, readers: tuple[str, ...]) -> None:
+    """Create ``path`` for the cluster's members and ``readers``. Raises NodeExistsError, NoNodeError."""
+    if not readers:
+        return store.create(path, value)
+    try:
+        return store.transaction([Create(path, value, readers)])
+    except TransactionFailedError as failure:
+        raise failure.reason from None
+
+
+def share_as_now(
+    store: MetadataStore, paths: Sequence[str], given: tuple[str, ...], now: Callable[[], tuple[str, ...]]
+) -> None:
+    """Share what was made for the readers ``given`` with those of ``now``, until nobody has changed them meanwhile.
+
+    Call it once ``paths`` are there: whoever changes the readers later finds them. Raises MetadataConflictError.
+    """
+    for _ in range(_SHARE_TRIES):
+        if (found := now()) == given:
+            return
+        store.share(paths, found)
+        given = found
+    raise MetadataConflictError(f"the readers of {paths[0]}", f"somebody changed them {_SHARE_TRIES} times: try again")
 
 
 def parent_of(path: str) -> str:

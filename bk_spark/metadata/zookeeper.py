@@ -30,12 +30,12 @@ from kazoo.client import KazooClient, KazooState
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import Callback, KeeperState, WatchedEvent
 from kazoo.retry import KazooRetry
-from kazoo.security import ACL
+from kazoo.security import ACL, OPEN_ACL_UNSAFE
 
 from bk_spark.calls.forks import check_process, used_here
 from bk_spark.calls.off_main_thread import off_main_thread, owned_result
 from bk_spark.config import ClientConfig
-from bk_spark.errors import ConfigError, MetadataAccessError, MetadataUnavailableError
+from bk_spark.errors import ConfigError, MetadataAccessError, MetadataConflictError, MetadataUnavailableError
 from bk_spark.metadata.store import (
     ANY_VERSION,
     BadVersionError,
@@ -54,14 +54,18 @@ from bk_spark.metadata.store import (
     check_sizes,
 )
 from bk_spark.metadata.uri import parse_uri
+from bk_spark.metadata.znodes import Znodes
 from bk_spark.metadata.zookeeper_auth import (
     EVERYWHERE,
     OPEN,
     REFUSED,
+    DirectReader,
     SessionSecurity,
     access_refused,
     hide_requests,
     is_hidden,
+    reading,
+    shared_with,
     warn_of_open_root,
 )
 from bk_spark.metadata.zookeeper_obstacles import Obstacles, first_tls_problem
@@ -77,6 +81,9 @@ wake-ups fit into the socket pair through which kazoo wakes its thread."""
 
 _TOGETHER = 32
 """Values of one request. Each has 512 KiB at most: ZooKeeper makes the answer as a whole, of 16 MiB at most."""
+
+_ACL_TRIES = 100
+"""Each further try means that somebody else changed the same access control meanwhile."""
 
 _CLOSE_S = 5.0
 """How long ``close`` waits for the server's answer before it cuts the connection; the session then expires by itself."""
@@ -187,6 +194,7 @@ class ZooKeeperStore:
         self._connected_at_s = 0.0
         self._auth_failed = False
         self._closed = False
+        self._reader: DirectReader | None = None
         self._reads_many = True
         """Whether the server reads several values in one request, as far as is known: since ZooKeeper 3.6."""
         self.session = SessionState(session_timeout_s, changed_s=time.monotonic())
@@ -216,7 +224,8 @@ class ZooKeeperStore:
         """Give what is made from now on the access control of the root, as it is and as it becomes.
 
         Whoever changes the root's access control writes its value too, because ZooKeeper tells nobody of the former.
-        If this session may not read the root it is closed, and MetadataAccessError raised.
+        If this session may not read the root, it may be one that reads single logs directly: it makes nothing. Any other one is
+        closed, and MetadataAccessError raised.
         """
 
         def adopt(on_event: Callable[[WatchedEvent], None]) -> None:
@@ -227,12 +236,26 @@ class ZooKeeperStore:
                 if not is_hidden(acl):
                     self._client.default_acl = acl
 
+        watch = Watch(adopt, lambda: None)
         try:
-            self._watch(Watch(adopt, lambda: None))
-        except BaseException:
+            self._watch(watch)
+        except BaseException as problem:
+            if isinstance(problem, MetadataAccessError) and self._reads_directly(root):
+                watch.end()
+                return
             self.close()
             raise
         warn_of_open_root(self._uri, self._client.default_acl)
+
+    def _reads_directly(self, root: str) -> bool:
+        """Whether the session, which may not read the root, is one that reads single logs."""
+        znodes = Znodes(root)
+        try:
+            self._read(znodes.layout_path, lambda: self._client.get_async(znodes.layout_path))
+        except (MetadataAccessError, MetadataUnavailableError, NoNodeError):
+            return False
+        self._reader = DirectReader(self._security.identity(), znodes)
+        return True
 
     @property
     def uri(self) -> str:
@@ -252,13 +275,19 @@ class ZooKeeperStore:
         )
 
     def get(self, path: str) -> Versioned:
-        return _versioned(self._read(path, lambda: self._client.get_async(path)))
+        found = _versioned(self._read(path, lambda: self._client.get_async(path)))
+        if self._reader is not None:
+            self._reader.saw(path, found.value)
+        return found
 
     def get_many(self, paths: Sequence[str]) -> list[Versioned | None]:
         answers: list[Any] = []
         for begin in range(0, len(paths), _WINDOW):
             answers += self._values(paths[begin : begin + _WINDOW])
-        return [None if answer is None else _versioned(answer) for answer in answers]
+        found = [None if answer is None else _versioned(answer) for answer in answers]
+        if self._reader is not None:
+            self._reader.saw_many(paths, found)
+        return found
 
     @property
     def own_acl(self) -> list[ACL] | None:
@@ -272,6 +301,7 @@ class ZooKeeperStore:
 
     def set_acls(self, paths: Sequence[str], acl: Sequence[ACL]) -> int:
         """Give the paths an access control. Returns how many there were. Raises ConfigError if it names nobody known."""
+        self._check_changes(*paths[:1])
         try:
             answers = self._side_by_side(paths, lambda path: self._client.set_acls_async(path, acl))
         except MetadataAccessError as refused:
@@ -282,44 +312,109 @@ class ZooKeeperStore:
             raise
         return sum(answer is not None for answer in answers)
 
-    def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False, make_parents: bool = False) -> None:
+    def readers(self, path: str) -> tuple[str, ...]:
+        return reading(self.acls([path])[0] or [])
+
+    def share(self, paths: Sequence[str], readers: Sequence[str]) -> int:
+        wanted = shared_with(self._members, readers)
+        found = zip(paths, self.acls(paths), strict=True)
+        return self.set_acls([path for path, acl in found if acl is not None and set(acl) != set(wanted)], wanted)
+
+    def change_readers(self, path: str, change: Callable[[tuple[str, ...]], Sequence[str]]) -> tuple[str, ...]:
+        """Replace the readers of ``path`` by ``change(readers)``, also if it gives the same ones. Returns the new ones.
+
+        If somebody else replaces them after they were read, ``change`` is called again with what they left. Raises NoNodeError,
+        MetadataConflictError.
+        """
+        for _ in range(_ACL_TRIES):
+            acl, stat = self._read(path, lambda: self._client.get_acls_async(path))
+            readers = tuple(change(reading(acl)))
+            wanted, version = shared_with(self._members, readers), stat.aversion
+            with suppress(BadVersionError):
+                self._once(path, lambda: self._client.set_acls_async(path, wanted, version))  # noqa: B023
+                return readers
+        raise MetadataConflictError(f"the access control of {path}", f"{_ACL_TRIES} others changed it meanwhile: try again")
+
+    @property
+    def _members(self) -> Sequence[ACL]:
+        found: Sequence[ACL] = self._client.default_acl or OPEN_ACL_UNSAFE
+        return found
+
+    def _acl(self, readers: Sequence[str]) -> list[ACL] | None:
+        """The access control of something new; None for that of the members alone."""
+        return shared_with(self._members, readers) if readers else None
+
+    def create(
+        self,
+        path: str,
+        value: bytes = b"",
+        *,
+        ephemeral: bool = False,
+        make_parents: bool = False,
+        readers: Sequence[str] = (),
+    ) -> None:
         check_sizes([Create(path, value)])
+        self._check_changes(path)
+
+        def create() -> Any:
+            return self._client.create_async(path, value, acl=self._acl(readers), ephemeral=ephemeral)
+
         try:
-            self._once(path, lambda: self._client.create_async(path, value, ephemeral=ephemeral))
+            self._once(path, create)
         except NoNodeError:
             if not make_parents:
                 raise
             self.ensure_path(path.rsplit("/", 1)[0])
-            self._once(path, lambda: self._client.create_async(path, value, ephemeral=ephemeral))
+            self._once(path, create)
 
     def create_sequential(self, prefix: str, value: bytes = b"", *, ephemeral: bool = False) -> str:
         check_sizes([Create(prefix, value)])
+        self._check_changes(prefix)
         return str(self._once(prefix, lambda: self._client.create_async(prefix, value, ephemeral=ephemeral, sequence=True)))
 
     def set(self, path: str, value: bytes, version: int) -> int:
         check_sizes([SetValue(path, value, version)])
+        self._check_changes(path)
         return int(self._once(path, lambda: self._client.set_async(path, value, _exactly(path, version))).version)
 
     def delete(self, path: str, version: Version) -> None:
+        self._check_changes(path)
         self._once(path, lambda: self._client.delete_async(path, _exactly(path, version)))
 
     def children(self, path: str) -> list[str]:
         return sorted(self._read(path, lambda: self._client.get_children_async(path)))
 
     def ensure_path(self, path: str) -> None:
+        self._check_changes(path)
         self._once(path, lambda: self._client.ensure_path_async(path))
 
     def transaction(self, changes: Sequence[StoreChange]) -> None:
         if not changes:
             return
         check_sizes(changes)
+        self._check_changes(changes[0].path)
         request = self._client.transaction()
         for index, change in enumerate(changes):
             try:
-                _add_to(request, change)
+                self._add_to(request, change)
             except BadVersionError as reason:
                 raise TransactionFailedError(index, reason) from None
         self._check_results(changes, self._once(changes[0].path, request.commit_async))
+
+    def _add_to(self, request: Any, change: StoreChange) -> None:
+        if isinstance(change, Create):
+            request.create(change.path, change.value, acl=self._acl(change.readers))
+        elif isinstance(change, SetValue):
+            request.set_data(change.path, change.value, _exactly(change.path, change.version))
+        elif isinstance(change, Delete):
+            request.delete(change.path, _exactly(change.path, change.version))
+        elif isinstance(change, Check):
+            request.check(change.path, _exactly(change.path, change.version))
+
+    def _check_changes(self, *paths: str) -> None:
+        """Raise MetadataAccessError if this session may change nothing: it is refused before ZooKeeper is asked."""
+        if self._reader is not None:
+            raise self._reader.may_not_change(*paths)
 
     def sync(self, path: str) -> None:
         self._read(path, lambda: self._client.sync_async(path))
@@ -527,6 +622,8 @@ class ZooKeeperStore:
         if isinstance(error, REFUSED):
             # An identity that ZooKeeper does not know is refused before any request: the path that met it says nothing.
             refused_at = EVERYWHERE if isinstance(error, kazoo_errors.AuthFailedError) else path
+            if self._reader is not None:
+                return self._reader.may_not_read(refused_at)
             return access_refused(self._uri, refused_at, has_auth=bool(self._security.auth))
         refusal = _REFUSALS.get(type(error))
         return refusal(path) if refusal else self._unavailable(f"{type(error).__name__} at {path}")
@@ -552,17 +649,6 @@ def _exactly(path: str, version: Version) -> int:
     if version < 0:
         raise BadVersionError(path)
     return version
-
-
-def _add_to(request: Any, change: StoreChange) -> None:
-    if isinstance(change, Create):
-        request.create(change.path, change.value)
-    elif isinstance(change, SetValue):
-        request.set_data(change.path, change.value, _exactly(change.path, change.version))
-    elif isinstance(change, Delete):
-        request.delete(change.path, _exactly(change.path, change.version))
-    elif isinstance(change, Check):
-        request.check(change.path, _exactly(change.path, change.version))
 
 
 def _versioned(answer: Any) -> Versioned:

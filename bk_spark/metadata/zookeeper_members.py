@@ -2,7 +2,7 @@
 
 ``protect`` gives the root and everything below to them. Sessions of members follow the root
 (``ZooKeeperStore.follow_access``): what they make after that belongs to the same members. What they made in between is found by
-another pass, so passes are repeated until one has nothing to change.
+another pass, so passes are repeated until one has nothing to change. Identities that read single logs directly keep that.
 
 Ref: ZooKeeper Programmer's Guide, "ZooKeeper access control using ACLs".
 """
@@ -10,6 +10,7 @@ Ref: ZooKeeper Programmer's Guide, "ZooKeeper access control using ACLs".
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -19,6 +20,7 @@ from bk_spark.config import ZOOKEEPER_AUTH_NAME
 from bk_spark.errors import ConfigError, MetadataConflictError
 from bk_spark.metadata.store import BadVersionError, NoNodeError
 from bk_spark.metadata.zookeeper import ZooKeeperStore
+from bk_spark.metadata.zookeeper_auth import reading, shared_with
 
 MAX_MEMBERS = 100
 """Each znode holds the names of all of them."""
@@ -62,12 +64,17 @@ def protect(store: ZooKeeperStore, root: str, others: Sequence[str]) -> int:
     raise ConfigError("the root", root, remedy)
 
 
+def check_identity(what: str, given: str) -> None:
+    """Raises ConfigError unless ``given`` is an identity as ZooKeeper writes it, which one can hold."""
+    if not _MEMBER.fullmatch(given) or (given.startswith("digest:") and given.count(":") != 2):
+        raise ConfigError(what, given, _FORM)
+
+
 def _checked(others: Sequence[str]) -> Sequence[str]:
     if len(others) >= MAX_MEMBERS:
         raise ConfigError("members (--member)", len(others), f"there may be {MAX_MEMBERS} with this session's own")
     for other in others:
-        if not _MEMBER.fullmatch(other) or (other.startswith("digest:") and other.count(":") != 2):
-            raise ConfigError("a member (--member)", other, _FORM)
+        check_identity("a member (--member)", other)
     return others
 
 
@@ -82,6 +89,17 @@ def _give_below(store: ZooKeeperStore, path: str, wanted: Sequence[ACL]) -> int:
         paths = [f"{path}/{name}" for name in store.children(path)]
     except NoNodeError:
         return 0
-    found = zip(paths, store.acls(paths), strict=True)
-    changed = store.set_acls([one for one, acl in found if acl is not None and set(acl) != set(wanted)], wanted)
+    changed = 0
+    for readers, shared in _by_readers(paths, store.acls(paths)).items():
+        due = [one for one, acl in shared if set(acl) != set(shared_with(wanted, readers))]
+        changed += store.set_acls(due, shared_with(wanted, readers))
     return changed + sum(_give_below(store, one, wanted) for one in paths)
+
+
+def _by_readers(paths: Sequence[str], acls: Sequence[list[ACL] | None]) -> dict[tuple[str, ...], list[tuple[str, list[ACL]]]]:
+    """The paths that exist, with what they have, by the identities that read them directly: these keep that."""
+    found = defaultdict[tuple[str, ...], list[tuple[str, list[ACL]]]](list)
+    for path, acl in zip(paths, acls, strict=True):
+        if acl is not None:
+            found[reading(acl)].append((path, acl))
+    return found

@@ -4,6 +4,7 @@ bookies, and diagnoses."""
 from __future__ import annotations
 
 import ssl
+from pathlib import Path
 
 from bk_spark.tls.files import TlsContent, TlsFiles, TlsSource
 
@@ -18,6 +19,14 @@ def client_context(files: TlsFiles) -> ssl.SSLContext:
     if files.certificate:
         context.load_cert_chain(files.certificate, files.key)
     return context
+
+
+def subject_of(files: TlsFiles) -> str:
+    """The subject of the client's own certificate. Raises ConfigError if the file cannot be used now."""
+    from bk_spark.tls.certificates import check_certificates  # 30 ms that only few need
+
+    path = files.certificate
+    return check_certificates("tls_certificate", path, Path(path).read_bytes())[0].subject.rfc4514_string()
 
 
 class ClientContexts:

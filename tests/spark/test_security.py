@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from kazoo.security import make_digest_acl
 from pyspark.sql import DataFrame, SparkSession
 
 from bk_spark.bookkeeper import BookKeeper
@@ -14,6 +15,7 @@ from bk_spark.commands.connect import spark_options
 from bk_spark.datasource.jobs.compact_log import compact_log
 from bk_spark.local.cluster import LocalCluster
 from bk_spark.local.security import Authority
+from bk_spark.log.direct_readers import change_direct_readers
 from tests.spark.test_user_errors import last_line
 
 PASSWORD = "l3dger-s3cret"
@@ -202,6 +204,26 @@ def test_small_ledgers_of_a_log_are_compacted_over_tls(spark: SparkSession, give
     report = compact_log(spark, given["metadata"], name, options={key: options[key] for key in options if key != "metadata"})
     assert (report.removed.ledgers, report.added.ledgers) == (2, 1)
     assert sorted(row.id for row in load(spark, name, options).collect()) == [0, 0, 1, 1]
+
+
+def test_a_direct_reader_reads_and_streams_its_log_and_writes_nothing(
+    secured_cluster: LocalCluster, spark: SparkSession, given: Options
+) -> None:
+    name, reader = f"direct-{uuid.uuid4().hex}", make_digest_acl("eve", "s3cret", read=True).id
+    with BookKeeper(secured_cluster.metadata_uri, secured_cluster.client_config) as client:
+        client.open_log(name, create=True).secure()
+        save(spark.range(3).repartition(1), name, given)
+        identity = [f"{reader.scheme}:{reader.id}"]
+        change_direct_readers(client.metadata_store, client.logs, name, identity)
+        own = given | {"zookeeperAuth": "digest:eve:s3cret"}
+        try:
+            assert sorted(row.id for row in load(spark, name, own).collect()) == [0, 1, 2]
+            assert stream(spark, name, own) == [0, 1, 2]
+            said = refusal(lambda: save(spark.range(1), name, own))
+            assert "is that of digest:eve, which reads single logs and is no member of the cluster: it may not" in said
+            assert f"log '{name}'" in said
+        finally:
+            change_direct_readers(client.metadata_store, client.logs, name, remove=identity)
 
 
 def test_plans_show_no_secret(spark: SparkSession, given: Options, log: str) -> None:

@@ -56,6 +56,7 @@ MAY_IMPORT: dict[str, tuple[str, ...]] = {
     "log/stream": ("log/stored", "client/ledger"),
     "log/log_store": ("log/changes", "log/stream"),
     "log/secure_log": ("log/log_store",),
+    "log/direct_readers": ("log/log_store",),
     "log/leader": ("log/log_store", "log/entry_range"),
     "log/cleanup": ("log/log_store", "progress"),
     "log/write_ledger": ("log/stored", "client/ledger"),

@@ -46,7 +46,7 @@ class LogSecrets:
             raise lost_secret(uid, f"to ledger {ledger_id}")
         if len(self._known) >= MAX_KNOWN:
             self._known.clear()
-        self._known[uid] = secret = decode_secret(uid, found.value)
+        self._known[uid] = secret = decode_secret(uid, found.value).secret
         return secret
 
 

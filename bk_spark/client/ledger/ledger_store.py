@@ -82,14 +82,21 @@ class LedgerStore:
             raise
 
     def create(
-        self, metadata: LedgerMetadata, changes: Sequence[StoreChange], explain: Explain, issued: IssuedId | None = None
+        self,
+        metadata: LedgerMetadata,
+        changes: Sequence[StoreChange],
+        explain: Explain,
+        issued: IssuedId | None = None,
+        readers: tuple[str, ...] = (),
     ) -> None:
         """Store a new ledger's metadata and apply ``changes``, and delete the znode that issued its id: all or nothing.
+
+        ``readers`` may read the metadata beside the cluster's members.
 
         Raises LedgerExistsError if another creator's ledger has the id, the error of ``explain`` for a refused change, and
         MetadataUnavailableError if the store did not answer and does not hold the ledger: then it may still appear.
         """
-        creation = Create(self._znodes.ledger(metadata.ledger_id), metadata.encode())
+        creation = Create(self._znodes.ledger(metadata.ledger_id), metadata.encode(), readers)
         try:
             self._create([creation, *changes], issued)
         except TransactionFailedError as failure:

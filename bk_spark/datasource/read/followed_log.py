@@ -13,7 +13,7 @@ from bk_spark.datasource.connection import connect
 from bk_spark.datasource.option_values import EARLIEST, LATEST
 from bk_spark.datasource.options import SourceOptions
 from bk_spark.datasource.read.read_task import Sources, opener_of
-from bk_spark.errors import BookKeeperError, ConfigError
+from bk_spark.errors import BookKeeperError, ConfigError, MetadataAccessError
 from bk_spark.log.log_store import LogStore
 from bk_spark.log.stored.values import Head
 from bk_spark.log.stream.cursors import Cursor
@@ -151,4 +151,6 @@ class CursorPublisher:
             row = log.follower.row_number(position, log.head_with(position))
             log.logs.cursors.publish(log.name, log.uid, Cursor(self._name, position, row, self._is_named))
         except BookKeeperError as problem:
+            if isinstance(problem, MetadataAccessError) and not self._is_named:
+                return  # who reads the log directly publishes nothing, and did not ask for it
             logger.warning("the cursor '%s' of a stream on log '%s' is not published: %s", self._name, log.name, problem)

@@ -50,6 +50,7 @@ from bk_spark.metadata.store import (
     StoreError,
     TransactionFailedError,
     Versioned,
+    create_for,
 )
 
 _CONFLICT_TRIES = 100
@@ -155,8 +156,8 @@ class LogPart:
         self._schema = None if request.schema_json is None else parse_schema(job.log_name, request.schema_json)
         self._pages = pages_of(request.ledgers, request.remove, request.entries)
         self._ends = OpenLedgerEnds(context.ledgers, context.recover_ledger, context.reader.end_of, request)
-        self._prepared_for: str | None = None
-        """The uid of the log for which pages are written and ledgers are claimed."""
+        self._prepared_for: tuple[str, tuple[str, ...]] | None = None
+        """The uid of the log for which pages are written and ledgers are claimed, and its direct readers."""
         self._without_key: int | None = None
         """A ledger of the commit that is not keyed."""
         self._known_listings: dict[str, tuple[int, Listing]] = {}
@@ -198,7 +199,7 @@ class LogPart:
 
     def ready(self, basis: Basis, schema: SchemaPlan, now_ms: int) -> Ready:
         """Plan the commit on ``basis``, with all that must be there before its transaction."""
-        if basis.uid != self._prepared_for:
+        if (basis.uid, basis.head.readers) != self._prepared_for:
             basis = self._prepared(basis)
         if basis.head.is_secured and self._without_key is not None:
             self._context.ledgers.refuse_without_key(self.log_name, basis.uid, basis.paths, self._without_key)
@@ -348,10 +349,10 @@ class LogPart:
         if self._request.opened is not None:
             self._without_key = self._context.ledgers.check_own(claim, self._request.opened)
         for index, page in enumerate(self._pages):
-            self._write_page(pages.page(index), page.encode())
+            self._write_page(pages.page(index), page.encode(), basis.head)
         if self._request.application is not None and basis.application is None:
             self._make(basis.paths.application_bucket(self._request.application[0]))
-        self._prepared_for = basis.uid
+        self._prepared_for = basis.uid, basis.head.readers
         return replace(basis, job_here=None if basis.uid == self._job.uid else self._store.get(pages.root))
 
     def _make(self, path: str, value: bytes = b"") -> None:
@@ -359,10 +360,13 @@ class LogPart:
         with suppress(NodeExistsError):
             self._store.create(path, value)
 
-    def _write_page(self, path: str, value: bytes) -> None:
+    def _write_page(self, path: str, value: bytes, head: Head) -> None:
+        """The log's direct readers may read it: the commit is refused if the head has other ones by then."""
         try:
-            self._store.create(path, value)
+            create_for(self._store, path, value, head.readers)
         except NodeExistsError:
+            if head.is_secured:
+                self._store.share([path], head.readers)  # an earlier try made it, maybe for others
             if self._store.get(path).value != value:
                 what = f"write job {self._job.job_id} on log '{self.log_name}'"
                 raise MetadataConflictError(what, "another commit of the same job listed other ledgers") from None

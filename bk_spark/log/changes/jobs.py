@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 
-from bk_spark.entries.log_secret import decode_secret
+from bk_spark.entries.log_secret import LogSecret, decode_secret
 from bk_spark.errors import ConfigError, JobEndedError, MetadataConflictError, MetadataUnavailableError, NoSuchLogError
 from bk_spark.log.changes.ledgers import LogLedgers
 from bk_spark.log.stored.names import LogNames, decode_head
@@ -82,16 +82,16 @@ class WriteJobs:
     def paths(self, job: WriteJob) -> JobPaths:
         return self._names.paths(job.uid).job(job.job_id)
 
-    def ensure(self, job: WriteJob) -> bytes | None:
+    def ensure(self, job: WriteJob) -> LogSecret | None:
         """Make the job's directory and ``running``, unless they exist. Each task calls it before it creates a ledger.
 
-        Returns the secret of the job's log, from which the ledger's keys come; None if the log is not secured. Costs one read,
-        except for the first task. Raises JobEndedError after a commit or abort; NoSuchLogError.
+        Returns the secret of the job's log, from which the ledger's keys come, with the log's direct readers; None if the log
+        is not secured. Costs one read, except for the first task. Raises JobEndedError after a commit or abort; NoSuchLogError.
         """
         paths, secret_path = self.paths(job), self._names.paths(job.uid).secret
         for _ in range(_TRIES):
             state, running, stored = self._store.get_many([paths.root, paths.running, secret_path])
-            secret = None if stored is None else decode_secret(job.uid, stored.value)
+            secret = None if stored is None else decode_secret(job.uid, stored.value, stored.version)
             if running is not None:
                 return secret
             if state is not None:
@@ -115,15 +115,22 @@ class WriteJobs:
         except BadVersionError:
             return  # another task did so right now
 
-    def creation_of_ledger(self, job: WriteJob, ledger_id: int) -> list[StoreChange]:
-        """Changes for the transaction that creates a ledger with ``job.ledger_tags()``.
+    def creation_of_ledger(self, job: WriteJob, ledger_id: int, secret: LogSecret | None = None) -> list[StoreChange]:
+        """Changes for the transaction that creates a ledger with ``job.ledger_tags()``, for the readers in ``secret``.
 
-        They let the creation fail once the job has ended, and add the ledger to the job's index. ``explain`` tells why a
-        creation failed. Raises JobEndedError if the job's directory is gone.
+        They let the creation fail once the job has ended, and once the log has other direct readers, and add the ledger to the
+        job's index. ``explain`` tells why a creation failed. Raises JobEndedError if the job's directory is gone.
         """
         paths = self.paths(job)
         self._make_bucket(job, paths.ledger_bucket(ledger_id))
-        return [Check(paths.running, ANY_VERSION), Create(paths.ledger(ledger_id))]
+        changes: list[StoreChange] = [Check(paths.running, ANY_VERSION), Create(paths.ledger(ledger_id))]
+        if secret is not None:
+            changes.append(Check(self._names.paths(job.uid).secret, secret.version))
+        return changes
+
+    def has_other_readers(self, job: WriteJob, failure: TransactionFailedError) -> bool:
+        """Whether the creation of a ledger failed because the log's direct readers changed: it is to be tried again."""
+        return failure.reason.path == self._names.paths(job.uid).secret and isinstance(failure.reason, BadVersionError)
 
     def explain(self, job: WriteJob, failure: TransactionFailedError) -> JobEndedError | None:
         """The error, if the creation of a ledger failed because the job has ended; None if it failed for another reason."""

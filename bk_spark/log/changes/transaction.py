@@ -38,7 +38,7 @@ def commit_operations(
     names: LogNames, job: WriteJob, request: CommitRequest, basis: Basis, plan: CommitPlan
 ) -> list[StoreChange]:
     """The transaction that carries out ``plan``."""
-    paths, number = basis.paths, plan.version.version
+    paths, number, readers = basis.paths, plan.version.version, basis.head.readers
     changes: list[StoreChange] = []
     if basis.head_version is None:
         changes += names.creation(job.log_name, basis.uid, plan.head)
@@ -46,9 +46,9 @@ def commit_operations(
         changes.append(SetValue(paths.head, plan.head.encode(), basis.head_version))
     if number % BUCKET == 0:
         changes.append(Create(paths.version_bucket(number)))
-    changes.append(Create(paths.version(number), plan.version.encode()))
+    changes.append(Create(paths.version(number), plan.version.encode(), readers))
     if plan.new_schema is not None and plan.head.schema_id is not None:
-        changes.append(Create(paths.schema(plan.head.schema_id), plan.new_schema))
+        changes.append(Create(paths.schema(plan.head.schema_id), plan.new_schema, readers))
     return changes + _application(request, basis, number) + _end_of_job(names, job, basis, number)
 
 

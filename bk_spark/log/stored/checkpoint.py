@@ -17,6 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from bk_spark.entries.log_secret import decode_secret
 from bk_spark.log.stored.listing import Listing
 from bk_spark.log.stored.names import LogNames
 from bk_spark.log.stored.paths import CHECKPOINT_INTERVAL, CHECKPOINTS_SPAN
@@ -31,7 +32,7 @@ from bk_spark.log.stored.values import (
     StoredRecord,
     pages_of,
 )
-from bk_spark.metadata.store import BadVersionError, MetadataStore, NodeExistsError
+from bk_spark.metadata.store import BadVersionError, MetadataStore, NodeExistsError, Versioned, create_for, find, share_as_now
 
 PAGES_AT_ONCE = 64
 """Pages of full size: 32 MiB in flight."""
@@ -105,17 +106,29 @@ class ListingCheckpoints:
         return Listing(tuple(ledgers), state.open_ledgers)
 
     def write(self, name: str, uid: str, version: int, listing: Listing) -> None:
-        """Write the checkpoint of ``version``, unless it is complete already. On return it is complete."""
+        """Write the checkpoint of ``version``, unless it is complete already. On return it is complete.
+
+        The log's direct readers may read it, and those that it has by then if they change meanwhile.
+        """
         paths = self._names.paths(uid)
-        if self.newest(name, uid, [version]) is not None:
+        here, secret = self._store.get_many([paths.checkpoint(version), paths.secret])
+        if here is not None and here.value:
             return
-        self._store.ensure_path(paths.checkpoint_bucket(version))
-        self._create(paths.checkpoint(version), b"")
+        readers = _readers(uid, secret)
+        bucket = paths.checkpoint_bucket(version)
+        self._store.ensure_path(bucket)
+        written = [bucket, paths.checkpoint(version)]
+        self._create(paths.checkpoint(version), b"", readers)
         pages = pages_of(listing.closed, [])
         for index, page in enumerate(pages):
-            self._create(paths.checkpoint_page(version, index), page.encode())
+            self._create(paths.checkpoint_page(version, index), page.encode(), readers)
+            written.append(paths.checkpoint_page(version, index))
+        if readers:
+            self._store.share(written, readers)
         with suppress(BadVersionError):  # another writer completed it
             self._store.set(paths.checkpoint(version), CheckpointState(version, len(pages), listing.open).encode(), 0)
+        if secret is not None:
+            share_as_now(self._store, written, readers, lambda: _readers(uid, find(self._store, paths.secret)))
 
     def _there(self, uid: str, above: int, version: int) -> Iterator[int]:
         """The versions above one and up to another that have a checkpoint, complete or not, newest first."""
@@ -124,9 +137,13 @@ class ListingCheckpoints:
             names = children_of(self._store, paths.checkpoint_bucket(bucket * CHECKPOINTS_SPAN))
             yield from (one for one in sorted(map(int, names), reverse=True) if above < one <= version)
 
-    def _create(self, path: str, value: bytes) -> None:
+    def _create(self, path: str, value: bytes, readers: tuple[str, ...]) -> None:
         with suppress(NodeExistsError):  # with the same value
-            self._store.create(path, value)
+            create_for(self._store, path, value, readers)
+
+
+def _readers(uid: str, secret: Versioned | None) -> tuple[str, ...]:
+    return () if secret is None else decode_secret(uid, secret.value).readers
 
 
 def is_worth(folded: int, ledgers: int, before: int) -> bool:

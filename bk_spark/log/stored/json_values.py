@@ -22,6 +22,8 @@ FORMAT_OF_KEYS = 5
 """Of one that says something of a compaction by key: other programs would count row numbers that no row has any more."""
 FORMAT_OF_SECRETS = 6
 """Of the head of a secured log: other programs would write ledgers for it that anybody reads who reaches a bookie."""
+FORMAT_OF_READERS = 7
+"""Of the head of a log that identities read directly: other programs would make what these cannot read."""
 
 MAX_INTEGER = 2**63 - 1
 
@@ -40,8 +42,8 @@ def decode(what: str, value: bytes, build: Callable[[dict[str, Any]], _Record]) 
         found = record["format"]
         if type(found) is not int or found < FORMAT:
             raise CorruptionError(what, f"its format version is {found!r}")
-        if found > FORMAT_OF_SECRETS:
-            raise FormatVersionError(what, found, FORMAT_OF_SECRETS)
+        if found > FORMAT_OF_READERS:
+            raise FormatVersionError(what, found, FORMAT_OF_READERS)
         return build(record)
     except (ValueError, KeyError, TypeError, IndexError, ConfigError) as problem:
         raise CorruptionError(what, f"{type(problem).__name__}: {problem}") from None

@@ -20,6 +20,7 @@ from bk_spark.log.stored.json_values import (
     FORMAT,
     FORMAT_OF_KEYS,
     FORMAT_OF_LANES,
+    FORMAT_OF_READERS,
     FORMAT_OF_SECRETS,
     FORMAT_OF_TIERS,
     MAX_INTEGER,
@@ -275,8 +276,14 @@ class Head(StoredRecord):
     is_secured: bool = False
     """Set for good: commits add keyed ledgers alone, whose keys come from the log's secret."""
 
+    readers: tuple[str, ...] = ()
+    """Identities of ZooKeeper that read the secured log directly and are no members of the cluster: what commits and jobs make,
+    and readers need, has them in its access control. The log's secret names the same ones."""
+
     @property
     def _format(self) -> int:
+        if self.readers:
+            return FORMAT_OF_READERS
         if self.is_secured:
             return FORMAT_OF_SECRETS
         if self.compaction is not None or self.span_ledger is not None:
@@ -462,6 +469,7 @@ _CODECS: dict[str, tuple[_Codec, _Codec]] = {
     "PageCount": (_as_is, lambda value: integer(value, 0, MAX_PAGES)),
     "str": (_as_is, text),
     "str | None": (_as_is, _optional(text)),
+    "tuple[str, ...]": (_as_is, lambda value: tuple(map(text, items(value)))),
     "tuple[int, ...]": (_as_is, lambda value: tuple(integers(value))),
     "tuple[str, int] | None": (_as_is, _read_application),
     "CommitKind": (lambda kind: kind.value, CommitKind),
@@ -503,6 +511,7 @@ _LEFT_OUT: dict[str, object] = {
     "compaction": None,
     "span_ledger": None,
     "is_secured": False,
+    "readers": (),
     "entries": (),
 }
 """Fields that are not written where they are a plain log's, so that the records of plain logs stay what they were."""

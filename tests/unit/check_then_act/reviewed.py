@@ -18,13 +18,16 @@ REVIEWED: dict[str, dict[str, str]] = {
         "create": "a mark that is not needed any more keeps data, until an operator removes it"
     },
     # client
-    "bookkeeper.py:BookKeeper._create": {"call": f"the check of a write job's znode in a creation: {EXISTENCE}"},
+    "bookkeeper.py:BookKeeper._try_to_create": {"call": f"the check of a write job's znode in a creation: {EXISTENCE}"},
     "client/driver/runner.py:Runner._compare_and_set": {"any version": f"the guard of a worker's session: {OWN_NAME}"},
     "client/driver/runner.py:Runner._read": {
         "call, 2 times": "the end of what a meter measures: it only has the name of a job's end"
     },
     "client/ledger/ledger_store.py:LedgerStore._create": {"any version": f"the znode that issued the id: {OWN_NAME}"},
     "client/ledger/ledger_store.py:LedgerStore.new_id": {"call": f"the znode that issued the id: {OWN_NAME}"},
+    "log/direct_readers.py:_mark": {
+        "version of another read, 2 times": "head and secret change in one transaction, each at the version of its own read"
+    },
     "log/secure_log.py:_mark": {"create": "it goes with the head at its version, and is refused where there is one already"},
     # tiers
     "lake/serve.py:TierServer._working_on": {

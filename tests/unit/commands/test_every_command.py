@@ -43,6 +43,7 @@ PROMISED = {
     "tier serve": "test_a_server_tiers_what_is_due_until_it_is_told_to_end",
     "log recover": "test_recover_closes_what_a_writer_left_open",
     "log secure": "test_secure_gives_later_ledgers_keys_and_says_which_have_none",
+    "log readers": "test_commands_let_somebody_read_and_read_for_him",
     "log delete": "test_log_delete_deletes_it_with_its_ledgers",
     "bookie limbo": "test_the_limbo_of_a_bookie_is_shown_and_ended_by_command",
     "bookie gc run": "test_the_garbage_collection_of_a_bookie_is_suspended_resumed_and_run_by_command",

@@ -138,11 +138,12 @@ class LogWorld:
     def open_ledger(self, job: WriteJob, logs: LogStore | None = None) -> int:
         """A ledger of the job that is not closed yet."""
         logs = logs or self.logs
-        metadata = self.new_metadata(job.ledger_tags(), logs.jobs.ensure(job))
+        secret = logs.jobs.ensure(job)
+        metadata = self.new_metadata(job.ledger_tags(), secret and secret.secret)
         path = self.znodes.ledger(metadata.ledger_id)
         self.store.ensure_path(path.rsplit("/", 1)[0])
-        changes = logs.jobs.creation_of_ledger(job, metadata.ledger_id)
-        self.store.transaction([Create(path, metadata.encode()), *changes])
+        changes = logs.jobs.creation_of_ledger(job, metadata.ledger_id, secret)
+        self.store.transaction([Create(path, metadata.encode(), secret.readers if secret else ()), *changes])
         return metadata.ledger_id
 
     def ledger_exists(self, ledger: CommittedLedger) -> bool:

@@ -45,10 +45,10 @@ class Session(MemoryStore):
         self.session = SessionState(timeout_s=10.0, is_connected=True)
         super().__init__(tree)
 
-    def create(self, path: str, value: bytes = b"", *, ephemeral: bool = False, make_parents: bool = False) -> None:
+    def create(self, path: str, value: bytes = b"", **options: Any) -> None:
         if path.startswith(ZNODES.available):
             self._on_register()
-        super().create(path, value, ephemeral=ephemeral, make_parents=make_parents)
+        super().create(path, value, **options)
 
     def on_new_session(self, callback: Callable[[], None]) -> None:
         pass
