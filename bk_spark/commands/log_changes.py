@@ -89,9 +89,9 @@ def add(group: Commands) -> None:
     log_command(group, "secure", text, _secure)
     text = "identities of ZooKeeper that read a secured log and are no members of the cluster; without options, list them"
     readers = log_command(group, "readers", text, _readers)
-    text = "let it read: x509:SUBJECT, sasl:USER or digest:USER:HASH, as ZooKeeper writes it; may be given several times"
+    text = "let it read: x509:SUBJECT, sasl:USER or digest:USER:HASH, as ZooKeeper writes it; may come again (default: nobody)"
     readers.add_argument("--add", action="append", default=[], metavar="IDENTITY", help=text)
-    text = "let it read no longer; it may have kept keys of ledgers that are there"
+    text = "let it read no longer; it may have kept keys of ledgers that are there (default: nobody)"
     readers.add_argument("--remove", action="append", default=[], metavar="IDENTITY", help=text)
     log_compaction.add(group)
     text = (

@@ -114,7 +114,8 @@ def _check_head(head: Head) -> None:
         remedy = "a part of its rows is in the table of its tier, which has rights of its own: such logs have no direct readers"
         raise ConfigError("the log to read directly", head.name, remedy)
     if len(head.readers) > MAX_READERS:
-        raise ConfigError(f"the direct readers of log '{head.name}'", len(head.readers), f"there may be {MAX_READERS}")
+        what = f"the number of direct readers of log '{head.name}'"
+        raise ConfigError(what, len(head.readers), f"there may be {MAX_READERS}: remove some")
 
 
 def _mark(logs: LogStore, name: str, uid: str, add: Sequence[str], remove: Sequence[str]) -> Head:

@@ -158,7 +158,7 @@ def test_older_releases_refuse_what_tells_of_spans_by_its_format(world, appended
     }
     kind, value = values[record]
     assert kind.decode("it", value).encode() == value
-    monkeypatch.setattr(json_values, "FORMAT_OF_SECRETS", json_values.FORMAT_OF_TIERS)
+    monkeypatch.setattr(json_values, "FORMAT_OF_READERS", json_values.FORMAT_OF_TIERS)
     with pytest.raises(FormatVersionError, match="it has format version 5, this bk_spark reads up to version 4"):
         kind.decode("it", value)
 

@@ -82,8 +82,8 @@ def test_every_record_is_json_with_sorted_keys_and_a_format(record):
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
 def test_a_newer_format_is_refused_by_name_even_if_all_else_is_unknown(record):
-    with pytest.raises(FormatVersionError, match="the head has format version 7, this bk_spark reads up to version 6"):
-        type(record).decode("the head", b'{"format":7,"shape":"round"}')
+    with pytest.raises(FormatVersionError, match="the head has format version 8, this bk_spark reads up to version 7"):
+        type(record).decode("the head", b'{"format":8,"shape":"round"}')
 
 
 @pytest.mark.parametrize("damage", [b"", b"\xff", b"{}", b'{"format":2}', b"[1]", b'{"format":"2"}', b'{"format":1}', b"7"])
