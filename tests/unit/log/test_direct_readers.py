@@ -150,7 +150,7 @@ def test_a_log_that_is_not_secured_or_has_too_many_readers_is_refused(world, uid
     with pytest.raises(ConfigError, match="so its ledgers have no keys to read with: 'bk-spark log secure plain'"):
         set_readers(world.logs, "plain", [ANN])
     many = [f"sasl:user-{number}" for number in range(direct_readers.MAX_READERS + 1)]
-    with pytest.raises(ConfigError, match="the direct readers of log 'orders' is 101: there may be 100"):
+    with pytest.raises(ConfigError, match="the number of direct readers of log 'orders' is 101: there may be 100"):
         set_readers(world.logs, NAME, many)
     assert set_readers(world.logs, NAME, many[1:]).readers == tuple(many[1:])
 

@@ -157,8 +157,8 @@ def test_a_missing_version_is_damage_and_named(world):
 
 def test_a_head_of_a_newer_program_is_refused_by_name(world):
     uid = world.logs.open("orders", create=True)
-    world.store.set(world.paths(uid).head, b'{"format":7}', 0)
-    with pytest.raises(FormatVersionError, match="the head of log 'orders' has format version 7"):
+    world.store.set(world.paths(uid).head, b'{"format":8}', 0)
+    with pytest.raises(FormatVersionError, match="the head of log 'orders' has format version 8"):
         world.logs.reader.snapshot("orders")
 
 

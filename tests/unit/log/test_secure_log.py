@@ -253,7 +253,7 @@ def test_a_secret_that_cannot_be_understood_is_damage_and_is_not_shown(world, ke
 
 def test_a_newer_secret_is_refused_by_its_version(world, keyed):
     path = world.paths(world.logs.names.uid(NAME)).secret
-    value = b'{"format":7,"secret":"%s"}' % (b"0" * 64)
+    value = b'{"format":8,"secret":"%s"}' % (b"0" * 64)
     world.store.set(path, value, world.store.get(path).version)
     with pytest.raises(FormatVersionError):
         LogSecrets(world.store, world.znodes).writable(keyed)
