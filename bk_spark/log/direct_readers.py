@@ -102,8 +102,11 @@ def _check(store: ZooKeeperStore, logs: LogStore, name: str, add: Sequence[str])
             f"alone: 'bk-spark log compact {name}' writes them anew, with keys"
         )
         raise ConfigError("the log to read directly", name, remedy)
+    head = logs.names.head(name, snapshot.uid)
+    wanted = replace(head, readers=tuple(dict.fromkeys((*head.readers, *add))))
+    _check_head(wanted)
     # The server says what is no identity to it: first at the name, which tells nothing, so that none such is ever stored.
-    store.share([logs.znodes.log_name(name)], (*logs.names.head(name, snapshot.uid).readers, *add))
+    store.share([logs.znodes.log_name(name)], wanted.readers)
 
 
 def _check_head(head: Head) -> None:

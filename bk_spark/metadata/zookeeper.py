@@ -20,7 +20,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -301,14 +301,35 @@ class ZooKeeperStore:
 
     def set_acls(self, paths: Sequence[str], acl: Sequence[ACL]) -> int:
         """Give the paths an access control. Returns how many there were. Raises ConfigError if it names nobody known."""
-        self._check_changes(*paths[:1])
+        return self._set_acls(dict.fromkeys(paths, (acl, -1)))
+
+    def change_acls(self, paths: Sequence[str], change: Callable[[Sequence[ACL]], Sequence[ACL]]) -> int:
+        """Replace the access control of each path by what ``change`` makes of it, where that is another one.
+
+        One that somebody else replaces meanwhile is read again. Returns how many were replaced. Raises as ``set_acls``, and
+        MetadataConflictError.
+        """
+        replaced: set[str] = set()
+        for _ in range(_ACL_TRIES):
+            found = zip(paths, self._side_by_side(paths, self._client.get_acls_async), strict=True)
+            wanted = {path: (change(answer[0]), answer) for path, answer in found if answer is not None}
+            due = {path: (acl, old[1].aversion) for path, (acl, old) in wanted.items() if set(acl) != set(old[0])}
+            replaced |= due.keys()
+            with suppress(BadVersionError):
+                self._set_acls(due)
+                return len(replaced)
+        raise MetadataConflictError(f"the access control of {paths[0]}", f"{_ACL_TRIES} others changed it meanwhile: try again")
+
+    def _set_acls(self, wanted: Mapping[str, tuple[Sequence[ACL], int]]) -> int:
+        """Path → access control, and the version at which it is set, -1 for any. Returns how many of them there were."""
+        self._check_changes(*wanted)
         try:
-            answers = self._side_by_side(paths, lambda path: self._client.set_acls_async(path, acl))
+            answers = self._side_by_side(list(wanted), lambda path: self._client.set_acls_async(path, *wanted[path]))
         except MetadataAccessError as refused:
             if isinstance(refused.__cause__, kazoo_errors.InvalidACLError):
                 remedy = "ZooKeeper knows no such identity: name one whose authentication is set up there"
-                named = ", ".join(f"{entry.id.scheme}:{entry.id.id}" for entry in acl if entry.id.id)
-                raise ConfigError("the access control", named, remedy) from None
+                named = {f"{one.id.scheme}:{one.id.id}": None for acl, _ in wanted.values() for one in acl if one.id.id}
+                raise ConfigError("the access control", ", ".join(named), remedy) from None
             raise
         return sum(answer is not None for answer in answers)
 
@@ -316,9 +337,7 @@ class ZooKeeperStore:
         return reading(self.acls([path])[0] or [])
 
     def share(self, paths: Sequence[str], readers: Sequence[str]) -> int:
-        wanted = shared_with(self._members, readers)
-        found = zip(paths, self.acls(paths), strict=True)
-        return self.set_acls([path for path, acl in found if acl is not None and set(acl) != set(wanted)], wanted)
+        return self.change_acls(paths, lambda _: shared_with(self._members, readers))
 
     def change_readers(self, path: str, change: Callable[[tuple[str, ...]], Sequence[str]]) -> tuple[str, ...]:
         """Replace the readers of ``path`` by ``change(readers)``, also if it gives the same ones. Returns the new ones.

@@ -10,7 +10,6 @@ Ref: ZooKeeper Programmer's Guide, "ZooKeeper access control using ACLs".
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
 
@@ -89,17 +88,5 @@ def _give_below(store: ZooKeeperStore, path: str, wanted: Sequence[ACL]) -> int:
         paths = [f"{path}/{name}" for name in store.children(path)]
     except NoNodeError:
         return 0
-    changed = 0
-    for readers, shared in _by_readers(paths, store.acls(paths)).items():
-        due = [one for one, acl in shared if set(acl) != set(shared_with(wanted, readers))]
-        changed += store.set_acls(due, shared_with(wanted, readers))
+    changed = store.change_acls(paths, lambda acl: shared_with(wanted, reading(acl)))  # who reads directly keeps that
     return changed + sum(_give_below(store, one, wanted) for one in paths)
-
-
-def _by_readers(paths: Sequence[str], acls: Sequence[list[ACL] | None]) -> dict[tuple[str, ...], list[tuple[str, list[ACL]]]]:
-    """The paths that exist, with what they have, by the identities that read them directly: these keep that."""
-    found = defaultdict[tuple[str, ...], list[tuple[str, list[ACL]]]](list)
-    for path, acl in zip(paths, acls, strict=True):
-        if acl is not None:
-            found[reading(acl)].append((path, acl))
-    return found

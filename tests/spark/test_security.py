@@ -221,6 +221,7 @@ def test_a_direct_reader_reads_and_streams_its_log_and_writes_nothing(
             assert stream(spark, name, own) == [0, 1, 2]
             said = refusal(lambda: save(spark.range(1), name, own))
             assert "is that of digest:eve, which reads single logs and is no member of the cluster: it may not" in said
+            assert f"log '{name}'" in said
         finally:
             change_direct_readers(client.metadata_store, client.logs, name, remove=identity)
 

@@ -17,7 +17,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from bk_spark.entries.log_secret import LogSecret, decode_secret
-from bk_spark.errors import ConfigError, JobEndedError, MetadataConflictError, MetadataUnavailableError, NoSuchLogError
+from bk_spark.errors import (
+    ConfigError,
+    JobEndedError,
+    MetadataAccessError,
+    MetadataConflictError,
+    MetadataUnavailableError,
+    NoSuchLogError,
+)
 from bk_spark.log.changes.ledgers import LogLedgers
 from bk_spark.log.stored.names import LogNames, decode_head
 from bk_spark.log.stored.paths import JobPaths
@@ -90,7 +97,11 @@ class WriteJobs:
         """
         paths, secret_path = self.paths(job), self._names.paths(job.uid).secret
         for _ in range(_TRIES):
-            state, running, stored = self._store.get_many([paths.root, paths.running, secret_path])
+            try:
+                state, running, stored = self._store.get_many([paths.root, paths.running, secret_path])
+            except MetadataAccessError as refused:  # a task knows the log by its uid, as the store does
+                remedy = f"{refused.remedy} (in a write to log '{job.log_name}')"
+                raise MetadataAccessError(refused.what, refused.value, remedy) from refused.__cause__
             secret = None if stored is None else decode_secret(job.uid, stored.value, stored.version)
             if running is not None:
                 return secret

@@ -124,11 +124,12 @@ def _as_said(log: str, batch: pa.RecordBatch, said: pa.Schema) -> pa.RecordBatch
             kind, other_kind = batch.schema.field(field.name).type, said.field(field.name).type
             kinds = f"{kind} in a batch and {other_kind} in the schema of its reader"
             raise SchemaMismatchError(log, f"column '{field.name}' is {kinds}: cast it before")
-    columns = [_read_as(log, column, field) for column, field in zip(conversion.of(batch).columns, wanted, strict=True)]
+    columns = [read_as_field(log, column, field) for column, field in zip(conversion.of(batch).columns, wanted, strict=True)]
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 
 
-def _read_as(log: str, column: pa.Array, field: pa.Field) -> pa.Array:
+def read_as_field(log: str, column: pa.Array, field: pa.Field) -> pa.Array:
+    """A column of a write, as a wider type. Raises SchemaMismatchError where that takes too much memory."""
     try:
         return read_as(column, field.type)
     except TooLargeToWiden as problem:

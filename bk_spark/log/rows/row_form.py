@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 
 from bk_spark.errors import ConfigError, SchemaMismatchError
-from bk_spark.log.rows.given_rows import batches_of, stream_of
+from bk_spark.log.rows.given_rows import batches_of, read_as_field, stream_of
 from bk_spark.log.rows.python_rows import batch_of_dicts, check_columns
 from bk_spark.rows.conversion import Conversion, check_dates
 from bk_spark.rows.own_memory import in_own_memory
-from bk_spark.rows.widening import TooLargeToWiden, differs_in_nulls, read_as, unreadable
+from bk_spark.rows.widening import differs_in_nulls
 
 
 class RowForm:
@@ -68,9 +68,5 @@ class RowForm:
             if not differs_in_nulls(column.type, wanted.type):
                 problem = f"column '{wanted.name}' is {wanted.type} in the log and {column.type} in the data: cast it"
                 raise SchemaMismatchError(self._log, problem)
-            try:
-                columns.append(read_as(column, wanted.type))
-            except TooLargeToWiden as problem:
-                unread = unreadable(wanted.name, column.type, wanted.type, problem)
-                raise SchemaMismatchError(self._log, unread) from None
+            columns.append(read_as_field(self._log, column, wanted))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)

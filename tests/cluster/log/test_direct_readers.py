@@ -464,6 +464,7 @@ def test_logs_that_cannot_be_read_whole_have_no_readers(member: BookKeeper) -> N
     plain = member.open_log(f"log-{uuid.uuid4().hex}", create=True)
     with pytest.raises(ConfigError, match="it is not secured, so its ledgers have no keys"):
         change_direct_readers(store, logs, plain.name, [IDENTITY])
+    assert store.readers(member.znodes.log_name(plain.name)) == ()
     with pytest.raises(ConfigError, match="it is a member of the cluster"):
         change_direct_readers(store, logs, plain.name, own[:1])
     shared = secured(member)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
 from kazoo.client import KazooClient
-from kazoo.security import make_digest_acl
+from kazoo.security import ACL, make_digest_acl
 
 from bk_spark.bookie.identity.cookie_file import read_znode
 from bk_spark.bookkeeper import BookKeeper
@@ -178,6 +178,27 @@ def test_a_session_after_an_expired_one_is_authenticated_too(metadata_uri: str, 
         assert is_new.wait(20)
         store.create(f"{znodes.root}/after", ephemeral=True)
         assert raw.get_acls(f"{znodes.root}/after")[0] == ONLY_ANN
+
+
+def test_an_access_control_that_is_replaced_after_it_was_read_is_read_again(
+    metadata_uri: str, znodes: Znodes, raw: KazooClient
+) -> None:
+    """Or whoever keeps what others had would give it back to them after it was taken away."""
+    reader = make_digest_acl("eve", "s3cret", read=True)
+    with session(metadata_uri, AUTH) as store:
+        initialise_cluster(store, znodes)
+        raw.set_acls(znodes.available, [*ONLY_ANN, reader])
+        seen = []
+
+        def change(acl: Sequence[ACL]) -> Sequence[ACL]:
+            seen.append(list(acl))
+            if len(seen) == 1:
+                raw.set_acls(znodes.available, ONLY_ANN)  # somebody takes it away from the reader
+            return [make_digest_acl("bob", "s3cret", all=True), *acl]
+
+        assert store.change_acls([znodes.available, f"{znodes.root}/missing"], change) == 1
+        assert seen == [[*ONLY_ANN, reader], ONLY_ANN]
+        assert reader not in raw.get_acls(znodes.available)[0]
 
 
 def expire(client: KazooClient) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import random
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -258,6 +260,60 @@ def test_what_a_reader_would_refuse_is_known_without_building_it(around, inside,
                 refusals.append(str(problem))
         assert refusals[0] == refusals[1]
         assert (refusals[0] is None) == (sum(lengths) <= 8_000)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_of_random_columns_exactly_those_that_a_reader_would_refuse_are_known(seed: int, monkeypatch) -> None:
+    """The reader is given what was written: of a slice, its own rows."""
+    chance = random.Random(seed)
+    kind, wanted = _pair(chance, 3)
+    monkeypatch.setattr(widening, "MAX_WIDENED_BYTES", chance.choice((64, 512, 4_096)))
+    whole = pa.array([_value(chance, kind) for _ in range(60)], kind)
+    first = chance.randrange(50)
+    column = whole.slice(first, chance.randint(1, 60 - first))
+    sink = pa.BufferOutputStream()
+    batch = pa.record_batch([column], names=["a"])
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    written = pa.ipc.open_stream(sink.getvalue()).read_next_batch().column(0)
+    assert _is_refused(check_widened, column, wanted) == _is_refused(read_as, written, wanted), (kind, wanted)
+
+
+def _pair(chance: random.Random, levels: int) -> tuple[pa.DataType, pa.DataType]:
+    """A type, and one as which it is read."""
+    shape = chance.choice(("plain", "list", "map", "struct")) if levels else "plain"
+    if shape == "plain":
+        plain = [(pa.null(), pa.int64()), (pa.int8(), pa.int32()), (pa.int32(), pa.int64()), (pa.float32(), pa.float64())]
+        return chance.choice([*plain, (pa.string(), pa.string())])
+    if shape == "struct":
+        fields = [(name, *_pair(chance, levels - 1)) for name in "abc"[: chance.randint(1, 3)]]
+        more = [("new", pa.int64())] if chance.random() < 0.5 else []
+        given = pa.struct([(name, kind) for name, kind, _ in fields])
+        return given, pa.struct([*((name, wanted) for name, _, wanted in fields), *more])
+    kind, wanted = _pair(chance, levels - 1)
+    if shape == "list":
+        return listed(kind), listed(wanted)
+    return pa.map_(pa.string(), kind), pa.map_(pa.string(), wanted)
+
+
+def _value(chance: random.Random, kind: pa.DataType) -> Any:
+    if pa.types.is_null(kind) or chance.random() < 0.15:
+        return None
+    if pa.types.is_struct(kind):
+        return {field.name: _value(chance, field.type) for field in kind}
+    if pa.types.is_map(kind):
+        return [(f"k{place}", _value(chance, kind.item_type)) for place in range(chance.randrange(6))]
+    if pa.types.is_list(kind):
+        return [_value(chance, kind.value_type) for _ in range(chance.randrange(6))]
+    return "x" if pa.types.is_string(kind) else chance.randrange(100)
+
+
+def _is_refused(look: Callable[[pa.Array, pa.DataType], object], column: pa.Array, wanted: pa.DataType) -> bool:
+    try:
+        look(column, wanted)
+    except TooLargeToWiden:
+        return True
+    return False
 
 
 def test_of_a_slice_only_what_is_written_of_it_counts(monkeypatch) -> None:
