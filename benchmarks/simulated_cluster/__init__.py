@@ -7,7 +7,7 @@
 **What runs as it is shipped**: placement (``choose_ensemble`` and ``EnsembleChoice``), the choice of lost bookies
 (``LostBookies``), the auditor's decision which ledgers to mark and how (``LedgerAudit.mark_page``, ``UnderReplication``), the
 whole replication worker (``ReplicationWorker``, ``Rereplicator``, ``ReplicationLock``, ``LedgerRereplication``) and the state
-machine of a fragment (``RereplicateFragment``), all on a metadata store in memory. ``balance_plan.py`` of the package plans
+machine of a fragment (``RereplicateFragment``), all on a metadata store in memory. ``balance_plan.py`` here plans
 moves.
 
 **What is modelled** (``costs.py`` has each number with its source): the time of requests to ZooKeeper, of a worker's CPU, of

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
+from benchmarks.simulated_cluster.balance_plan import BalancePlan, BookieCapacity, CopyMove, HeldFragment
 from bk_spark.client.protocol.placement.rack_spread import location_of, spread_of
 from bk_spark.errors import ConfigError
-from bk_spark.replication.balance_plan import BalancePlan, BookieCapacity, CopyMove, HeldFragment
 
 RACKS = ("/z1/r1", "/z1/r2", "/z2/r3", "/z2/r4")
 
