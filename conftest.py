@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
@@ -93,6 +94,12 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()
+
+
+def pytest_runtest_teardown() -> None:
+    """A test that silences the log would silence it for the tests after it, too, some of which look for a line."""
+    assert not logging.root.manager.disable, "this test leaves logging disabled"
+    assert logging.getLogger("bk_spark").level == logging.NOTSET, "this test leaves a level at the logger 'bk_spark'"
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
@@ -144,7 +143,6 @@ class SimulatedCluster:
 
     async def start(self) -> None:
         """All processes run, and have seen the cluster as it is."""
-        logging.getLogger("bk_spark").setLevel(logging.CRITICAL)
         self.loop.create_task(self.auditor.run())
         for worker in self.workers:
             worker.shipped.start()

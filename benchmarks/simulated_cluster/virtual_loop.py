@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from contextvars import Context
 from typing import Any, TypeVar, TypeVarTuple
@@ -49,10 +50,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self.call_soon(callback, *args, context=context)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run until ``work`` is done, then cancel whatever else runs."""
+        """Run until ``work`` is done, then cancel whatever else runs. Simulated processes do not log."""
+        logged = logging.root.manager.disable
+        logging.disable(logging.CRITICAL)
         try:
             return self.run_until_complete(work)
         finally:
+            logging.disable(logged)
             left = asyncio.all_tasks(self)
             for task in left:
                 task.cancel()

@@ -6,8 +6,6 @@ import ctypes
 import os
 from pathlib import Path
 
-import pyarrow as pa
-
 from bk_spark.config import MIB
 
 KEPT_BYTES = 64 * MIB
@@ -49,6 +47,8 @@ def have_arrow_give_back() -> None:
     Arrow's default allocator keeps what each thread has freed for that thread: with the hundred threads of a busy gateway,
     seven times what is in use. The user's own choice, ``ARROW_DEFAULT_MEMORY_POOL``, stays.
     """
+    import pyarrow as pa  # here, since Spark's look-up of the format, which has to be light, imports this module
+
     if "ARROW_DEFAULT_MEMORY_POOL" not in os.environ and "jemalloc" in pa.supported_memory_backends():
         pa.set_memory_pool(pa.jemalloc_memory_pool())
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -240,13 +240,8 @@ class SimulatedChannel:
 
         return call
 
-    def unary_stream(self, path: str, **serializers: object) -> Callable[[Any], AsyncIterator[bytes]]:
-        async def call(message: Any) -> AsyncIterator[bytes]:
-            answer = await self._asked(codec.decode_read_request(message), None)
-            for reply in answer.replies if isinstance(answer, ReadAnswer) else ():
-                yield codec.encode_read_reply(reply)
-
-        return call
+    def unary_stream(self, path: str, **serializers: object) -> Callable[[Any], _ReadCall]:
+        return lambda message: _ReadCall(self._asked(codec.decode_read_request(message), None))
 
     def stream_stream(self, path: str, **serializers: object) -> Callable[[], _AddStream]:
         return lambda: _AddStream(self._listener())
@@ -267,6 +262,24 @@ class SimulatedChannel:
         except ConnectionRefusedError as refused:
             self._has_failed = True
             raise _failed(grpc.StatusCode.UNAVAILABLE, str(refused)) from None
+
+
+class _ReadCall:
+    """As much of a grpc.aio call as reads use."""
+
+    def __init__(self, asked: Coroutine[Any, Any, Any]) -> None:
+        self._answer = asyncio.ensure_future(asked)
+        self._replies: Iterator[Any] | None = None
+
+    async def read(self) -> Any:
+        if self._replies is None:
+            answer = await self._answer
+            self._replies = iter(answer.replies if isinstance(answer, ReadAnswer) else ())
+        reply = next(self._replies, None)
+        return grpc.aio.EOF if reply is None else codec.encode_read_reply(reply)
+
+    def cancel(self) -> None:
+        self._answer.cancel()
 
 
 class _AddStream:
