@@ -37,9 +37,9 @@ class Right(Enum):
     READ = "read"
     """Read, tail and look up rows; schema and versions."""
     APPEND = "append"
-    """Append rows to a log that there is. To create it with the first ones needs MANAGE, too."""
+    """Append rows to a log that there is. To create it with the first ones, or to change its columns, needs MANAGE, too."""
     MANAGE = "manage"
-    """Create, delete, truncate, compact and set."""
+    """Create, delete, truncate, compact, change columns and set."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -192,7 +192,7 @@ class FlightService:
     def _do_put(self, call: OpenCall, requests: Requests) -> Answers:
         with closing(self._incoming(call, requests)) as messages:
             asked = parse_put(_descriptor_of(messages))
-            if isinstance(asked, AskedAppend) and asked.create:
+            if asked.merge_schema or (isinstance(asked, AskedAppend) and asked.create):
                 self._allow(call, Right.MANAGE, asked.log)
             self._allow(call, Right.APPEND, asked.log)
             if isinstance(asked, AskedAppend):

@@ -20,8 +20,8 @@ from tests.cluster.gateway.flight_calls import act, command, connected, put, rea
 Call = Callable[[flight.FlightClient, str], object]
 
 
-def written(caller: flight.FlightClient, log: str) -> None:
-    writer, answers = caller.do_put(command(log=log, continuous=True), table(0).schema)
+def written(caller: flight.FlightClient, log: str, **fields: object) -> None:
+    writer, answers = caller.do_put(command(log=log, continuous=True, **fields), table(0).schema)
     with writer:
         writer.write_batch(table(0, 3).to_batches()[0])
         answers.read()
@@ -58,6 +58,11 @@ CALLS: dict[str, tuple[frozenset[str], Call]] = {
         frozenset({"append", "manage"}),
         lambda caller, log: put(caller, table(0, 3), log=log, rows=3, create=True),
     ),
+    "append with more columns": (
+        frozenset({"append", "manage"}),
+        lambda caller, log: put(caller, table(0, 3), log=log, rows=3, merge_schema=True),
+    ),
+    "write with more columns": (frozenset({"append", "manage"}), lambda caller, log: written(caller, log, merge_schema=True)),
     "versions": (frozenset({"read"}), lambda caller, log: act(caller, "versions", log=log)),
     "show": (frozenset({"read"}), lambda caller, log: act(caller, "show", log=log)),
     "create": (frozenset({"manage"}), lambda caller, log: act(caller, "create", log=log)),

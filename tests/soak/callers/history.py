@@ -112,7 +112,7 @@ class History:
             version, already = world.append(log, chunk, own, create=create, merge=merge)
             return {"version": version, "rows": len(chunk.rows), "already": already}
 
-        needed = ("append", "manage") if create else ("append",)
+        needed = ("append", "manage") if create or merge else ("append",)
         rows = table(chunk.rows if sent is None else chunk.rows[:sent], columns)
         places = [0, 1] if application and sent is None and chance.random() < 0.2 else [chance.randrange(2)]
         if len(places) == 1:
