@@ -6,6 +6,9 @@ import asyncio
 import contextlib
 from functools import partial
 
+import numpy as np
+import numpy.typing as npt
+
 from benchmarks.simulated_cluster.costs import Costs
 from benchmarks.simulated_cluster.ledger_table import LedgerTable
 from benchmarks.simulated_cluster.simulated_context import SimulatedContext
@@ -57,20 +60,25 @@ class SimulatedAuditor:
     async def _audit_all(self) -> None:
         lost, began_s, audited = set(self._bookies.lost), self._context.loop.time(), Audited()
         naming = self._table.naming(frozenset(lost))
+        for first in range(0, len(naming), PAGE):  # those of the last audit
+            await self._mark(naming[first : first + PAGE], lost, audited)
+        self.last_mark_s = self._context.loop.time()
         for first in range(0, len(self._table), PAGE):
             await self._read_page(min(PAGE, len(self._table) - first))
             await self._observe()
-            lost &= self._bookies.lost
-            ids = naming[naming.searchsorted(first) : naming.searchsorted(first + PAGE)]
-            page = [self._table.metadata(int(ledger_id)) for ledger_id in ids]
-            mark = partial(self._audit.mark_page, page, frozenset(lost), audited)
-            if page and self.first_mark_s is None:
-                self.first_mark_s = self._context.loop.time()
-            await self._context.blocking(mark)
         self._bookies.note_audit(lost, self._named())
-        self.last_mark_s = self._context.loop.time()
-        self.audits.append(self.last_mark_s - began_s)
+        self.audits.append(self._context.loop.time() - began_s)
         self.marked += audited.marked
+
+    async def _mark(self, naming: npt.NDArray[np.int64], lost: set[str], audited: Audited) -> None:
+        """Read these ledgers, and mark those that still name a lost bookie."""
+        await self._read_page(len(naming))
+        await self._observe()
+        lost &= self._bookies.lost
+        page = [self._table.metadata(int(ledger_id)) for ledger_id in naming]
+        if self.first_mark_s is None:
+            self.first_mark_s = self._context.loop.time()
+        await self._context.blocking(partial(self._audit.mark_page, page, frozenset(lost), audited))
 
     async def _read_page(self, ledgers: int) -> None:
         """Listing and values of a page, decoded: a cost without content."""

@@ -1,8 +1,9 @@
 """Audits of all ledgers: of their metadata, to mark those that name lost bookies, or whose copies could be in more racks; or of
 their replicas, to mark damage.
 
-An audit goes through the ledgers in pages, by ascending id. Before it marks the ledgers of a page it asks again which bookies
-are lost. So a bookie that came back is left out, and an auditor that lost its office, or was told to stop, marks nothing more.
+An audit goes through the ledgers in pages, by ascending id. One that marks begins with the ledgers that named a lost bookie at
+the last audit: among millions, copies then begin at once. Before it marks the ledgers of a page it asks again which bookies are
+lost. So a bookie that came back is left out, and an auditor that lost its office, or was told to stop, marks nothing more.
 
 ``asyncio``: several ledgers are checked at once, on the client's event loop.
 
@@ -22,9 +23,10 @@ from bk_spark.client.ledger.ledger_store import LedgerStore
 from bk_spark.client.protocol.check_replicas import ReplicasChecked
 from bk_spark.client.protocol.placement.wider_slot import RackMap
 from bk_spark.errors import BookKeeperError, MetadataUnavailableError, NoSuchLedgerError
-from bk_spark.metadata.ledger_ids import ledger_pages
+from bk_spark.metadata.ledger_ids import PAGE, ledger_pages
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.under_replication import UnderReplication
+from bk_spark.replication.known_ledgers import KnownLedgers
 from bk_spark.replication.ledger_check import LedgerCheck
 from bk_spark.replication.lost_bookies import missing_of
 from bk_spark.replication.rack_moves import is_in_few_racks
@@ -107,33 +109,65 @@ class LedgerAudit:
         self._context = context
         self._ledgers = LedgerStore(context.store, context.znodes)
         self._marks = marks
+        self._known = KnownLedgers()
+        """Those of the last complete audit."""
 
     def mark_lost(self, lost: Lost, racks: RackAudit | None = None) -> Audited:
         """Mark every ledger that names a lost bookie, and some of those that ``racks`` asks for. Blocks."""
-        audited = Audited()
+        audited, known = Audited(), KnownLedgers()
+        marked = self._mark_known(lost)
+        if marked is None:
+            return audited
+        audited.marked = len(marked)
         for page in self._pages():
             existing = [one for one in self._ledgers.readable(page) if one is not None]
             readable = [one for one in existing if isinstance(one, LedgerMetadata)]
             audited.ledgers += len(existing)
             audited.unreadable += len(existing) - len(readable)
             audited.named.update(*(one.bookies for one in readable))
+            known.note(readable)
             now_lost = lost()
             if now_lost is None:
                 return audited
-            self.mark_page(readable, now_lost, audited, racks)
+            self.mark_page([one for one in readable if one.ledger_id not in marked], now_lost, audited, racks)
         audited.is_complete = True
+        self._known = known
         return audited
+
+    def _mark_known(self, lost: Lost) -> set[int] | None:
+        """Mark the ledgers that named a lost bookie at the last audit, and still do.
+
+        Returns their ids; None if ``lost`` ended it.
+
+        During an audit the lost bookies become only fewer, so it needs no other mark of these ledgers.
+        """
+        now_lost = lost()
+        if now_lost is None:
+            return None
+        ledger_ids, marked = self._known.naming(now_lost), set[int]()
+        for start in range(0, len(ledger_ids), PAGE):
+            found = self._ledgers.readable(ledger_ids[start : start + PAGE])
+            now_lost = lost()
+            if now_lost is None:
+                return None
+            marked |= self._mark_missing([one for one in found if isinstance(one, LedgerMetadata)], now_lost)
+        return marked
 
     def mark_page(
         self, ledgers: list[LedgerMetadata], lost: frozenset[str], audited: Audited, racks: RackAudit | None = None
     ) -> None:
         """Mark those of ``ledgers`` that name a bookie of ``lost``, and some that ``racks`` asks for; count them. Blocks."""
-        missing = {one.ledger_id: gone for one in ledgers if (gone := missing_of(one, lost))}
-        if missing:
-            self._marks.mark_many(missing)
+        missing = self._mark_missing(ledgers, lost)
         audited.marked += len(missing)
         if racks is not None:
             self._mark_for_racks(racks, [one for one in ledgers if one.ledger_id not in missing], audited)
+
+    def _mark_missing(self, ledgers: list[LedgerMetadata], lost: frozenset[str]) -> set[int]:
+        """Mark those that name a bookie of ``lost``. Returns their ids."""
+        missing = {one.ledger_id: gone for one in ledgers if (gone := missing_of(one, lost))}
+        if missing:
+            self._marks.mark_many(missing)
+        return set(missing)
 
     def _mark_for_racks(self, audit: RackAudit, ledgers: list[LedgerMetadata], audited: Audited) -> None:
         """Copies that are missing come first: while a bookie is lost the ledgers in too few racks are only counted."""

@@ -126,6 +126,8 @@ class LostBookies:
         self._audited |= set(lost)
         self._expected = (self._expected - set(lost)) | set(named)
         self._lost -= set(lost) - set(named)
+        # Ledgers that named a lost bookie were marked. If the marks are gone already, the next look has another audit follow.
+        self._had_marks |= not self._lost.isdisjoint(lost)
 
     def _lose(self, bookies: set[str]) -> None:
         self._lost |= bookies

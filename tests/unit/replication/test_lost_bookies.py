@@ -207,9 +207,10 @@ def test_a_bookie_that_was_lost_before_autorecovery_was_disabled_is_audited_agai
 # --- after an audit
 
 
-def test_a_lost_bookie_is_audited_once_while_ledgers_name_it(cluster: Cluster) -> None:
+def test_a_lost_bookie_is_audited_once_while_its_ledgers_are_marked(cluster: Cluster) -> None:
     cluster.look(0, "b1")
     cluster.look(GRACE_MS, "b1")
+    cluster.marks = 3
     cluster.bookies.note_audit(["b1"], ["b1", "b2", "b3"])
     assert not cluster.bookies.is_audit_due
     assert cluster.look(2 * GRACE_MS, "b1") == {"b1"}
@@ -236,6 +237,18 @@ def test_when_no_ledger_is_marked_any_more_it_is_looked_whether_the_lost_are_sti
     assert cluster.bookies.is_audit_due
     cluster.bookies.note_audit({"b1"}, ALL - {"b1"})
     assert cluster.look(GRACE_MS + 3, "b1") == set()
+
+
+def test_copies_that_were_all_made_during_the_audit_have_another_one_follow(cluster: Cluster) -> None:
+    """The marks came and went between two looks: it is not known yet that no ledger names the bookie any more."""
+    cluster.look(0, "b1")
+    cluster.look(GRACE_MS, "b1")
+    cluster.bookies.note_audit({"b1"}, ALL)
+    assert cluster.look(GRACE_MS + 1, "b1") == {"b1"}
+    assert cluster.bookies.is_audit_due
+    cluster.bookies.note_audit({"b1"}, ALL - {"b1"})
+    assert cluster.look(GRACE_MS + 2, "b1") == set()
+    assert not cluster.bookies.is_audit_due
 
 
 def test_a_bookie_that_was_lost_during_an_audit_needs_another_one(cluster: Cluster) -> None:
