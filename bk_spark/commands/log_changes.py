@@ -91,7 +91,7 @@ def add(group: Commands) -> None:
     readers = log_command(group, "readers", text, _readers)
     text = "let it read: x509:SUBJECT, sasl:USER or digest:USER:HASH, as ZooKeeper writes it; may come again (default: nobody)"
     readers.add_argument("--add", action="append", default=[], metavar="IDENTITY", help=text)
-    text = "let it read no longer; it may have kept keys of ledgers that are there (default: nobody)"
+    text = "let it read no longer, and close the open ledger of a continuous writer; it may have kept keys (default: nobody)"
     readers.add_argument("--remove", action="append", default=[], metavar="IDENTITY", help=text)
     log_compaction.add(group)
     text = (
@@ -162,13 +162,15 @@ def _readers(args: argparse.Namespace) -> None:
     with bookkeeper(args) as client:
         if args.add or args.remove:
             found = change_direct_readers(client.metadata_store, client.logs, args.name, args.add, args.remove)
+            if args.remove:  # the key of a leader's open ledger may be known to whoever read the log
+                client.open_log(args.name).recover()
         else:
             found = direct_readers(client.logs, args.name)
     print_record(asdict(found), as_json=args.json)
     if args.remove:
         say(
-            f"whoever read log '{args.name}' may have kept keys of ledgers that are there now, and reads these from bookies "
-            "until they are deleted; ledgers that are written from now on have other keys"
+            f"whoever read log '{args.name}' may have kept keys of ledgers that were there, and reads these from bookies until "
+            "they are deleted; later ledgers have other keys. A continuous writer is displaced: its program opens a new one"
         )
 
 

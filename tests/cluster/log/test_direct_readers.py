@@ -18,17 +18,20 @@ from kazoo.security import OPEN_ACL_UNSAFE
 from bk_spark.bookkeeper import BookKeeper
 from bk_spark.cli import main
 from bk_spark.config import ClientConfig
-from bk_spark.errors import BookieUnavailableError, BookKeeperError, ConfigError, MetadataAccessError
+from bk_spark.errors import BookieUnavailableError, BookKeeperError, ConfigError, LedgerFencedError, MetadataAccessError
 from bk_spark.local.security import command_environment, command_options
 from bk_spark.log import direct_readers
 from bk_spark.log.direct_readers import change_direct_readers
 from bk_spark.log.log_handle import Log, LogPosition
 from bk_spark.log.stored.by_key.settings import KeyCompaction
 from bk_spark.log.stored.tier_settings import Tier
+from bk_spark.metadata.ledger_metadata import LedgerState
 from bk_spark.metadata.store import StoreChange
 from bk_spark.metadata.zookeeper_members import protect
 from bk_spark.wire.messages import AdminOperation, Status
 from tests.cluster.log.direct_readers import IDENTITY, READER, STRANGER, Guarded, guarded
+
+Command = Callable[..., int]
 
 ROWS = pa.table({"item": ["apples", "pears", "plums"], "amount": [3, 5, 7]})
 SENTENCE = (
@@ -134,17 +137,23 @@ def test_a_reader_neither_recovers_nor_fences_what_a_leader_writes(member: BookK
     assert len(rows(reader, log.name)) == 6
 
 
-def test_commands_let_somebody_read_and_read_for_him(
-    place: Guarded, member: BookKeeper, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    log = secured(member)
-    log.append_rows(ROWS)
+@pytest.fixture
+def command(place: Guarded, monkeypatch: pytest.MonkeyPatch) -> Command:
+    """Runs a command with an identity."""
 
     def run(config: ClientConfig, *words: str) -> int:
         for name, value in command_environment(config).items():
             monkeypatch.setenv(name, value)
         return main([*words, "--metadata", place.uri, *command_options(config)])
 
+    return run
+
+
+def test_commands_let_somebody_read_and_read_for_him(
+    place: Guarded, member: BookKeeper, command: Command, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, log = command, secured(member)
+    log.append_rows(ROWS)
     assert run(place.member_config, "log", "readers", log.name, "--add", IDENTITY, "--json") == 0
     assert f'"readers": ["{IDENTITY}"]' in capsys.readouterr().out
     assert run(place.member_config, "log", "readers", log.name) == 0
@@ -168,6 +177,21 @@ def test_commands_let_somebody_read_and_read_for_him(
     assert run(place.member_config, "log", "readers", log.name, "--remove", IDENTITY) == 0
     assert "may have kept keys" in capsys.readouterr().err
     assert run(reader, "log", "read", log.name) == 1
+
+
+def test_removal_closes_the_open_ledger_whose_key_the_reader_may_have_kept(
+    place: Guarded, member: BookKeeper, command: Command
+) -> None:
+    log = secured(member)
+    give(member, log)
+    writer = log.open_row_writer(ROWS.schema)
+    writer.append(ROWS)
+    [left] = log.snapshot().open_ledgers
+    assert command(place.member_config, "log", "readers", log.name, "--remove", IDENTITY) == 0
+    with pytest.raises(LedgerFencedError):
+        writer.append(ROWS)
+    assert member.ledger_metadata(left.ledger_id).state is LedgerState.CLOSED
+    assert len(rows(member, log.name)) == 3
 
 
 # --- what it may not
