@@ -24,6 +24,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import BinaryIO
 
 from bk_spark.config import ClientConfig
 from bk_spark.embedded.owners import CLUSTER, owner_of, refusal_of_cluster
@@ -296,7 +297,7 @@ def _start(directory: Path, *, tls: bool) -> subprocess.Popen[bytes]:
     python_path = os.pathsep.join(filter(None, [package, os.environ.get("PYTHONPATH", "")]))
     words = [str(directory), *([TLS] if tls else [])]
     try:
-        with (directory / LOG_FILE).open("ab") as log:
+        with _opened_log(directory) as log:
             return subprocess.Popen(
                 [sys.executable, "-P", "-X", SHOWN_AS, "-m", "bk_spark.local.embedded_host", *words],
                 cwd=directory,
@@ -308,6 +309,12 @@ def _start(directory: Path, *, tls: bool) -> subprocess.Popen[bytes]:
             )
     except OSError as problem:
         raise ConfigError("the metadata URI", f"{PREFIX}{directory}", f"it cannot be used ({problem.strerror})") from problem
+
+
+def _opened_log(directory: Path) -> BinaryIO:
+    """For lines at its end. It is this user's alone, and no link that somebody else made to another file."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    return os.fdopen(os.open(directory / LOG_FILE, flags, 0o600), "ab")
 
 
 def _failure(directory: Path, problem: str) -> ConfigError:

@@ -76,7 +76,7 @@ class ClusterDirectory:
             with config_errors(self.path):
                 locks.append(os.open(self.inside, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
                 self._take(locks[0], is_needed=False)
-                locks.append(os.open(self.inside / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+                locks.append(os.open(self.inside / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
                 self._take(locks[1], is_needed=True)
                 found = os.fstat(locks[1])
                 self._locked = found.st_dev, found.st_ino

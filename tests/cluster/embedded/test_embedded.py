@@ -405,6 +405,17 @@ def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
         BookKeeper("embedded:")
 
 
+@pytest.mark.parametrize("name", ["embedded.log", "embedded.lock"])
+def test_a_link_that_somebody_made_in_the_directory_is_not_followed(tmp_path: Path, name: str) -> None:
+    other = tmp_path / "other"
+    other.write_text("precious\n")
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data" / name).symlink_to(other)
+    with pytest.raises(ConfigError):
+        BookKeeper(f"embedded:{tmp_path / 'data'}")
+    assert other.read_text() == "precious\n"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root mounts a small disk")
 def test_a_full_disk_is_named(tmp_path: Path) -> None:
     mounted = subprocess.run(
