@@ -28,6 +28,7 @@ MAX_PASSES = 10
 """A session follows within milliseconds, so only one that was away makes a third pass useful."""
 
 _MEMBER = re.compile(r"(?!(?:world|ip|auth):)[a-z0-9_-]+:[^\r\n]+")
+_DIGEST = re.compile(r"digest:[^:\r\n]+:[A-Za-z0-9+/]{27}=")
 _FORM = "write it as ZooKeeper does: x509:SUBJECT, sasl:USER, or digest:USER:HASH"
 
 
@@ -65,7 +66,10 @@ def protect(store: ZooKeeperStore, root: str, others: Sequence[str]) -> int:
 
 def check_identity(what: str, given: str) -> None:
     """Raises ConfigError unless ``given`` is an identity as ZooKeeper writes it, which one can hold."""
-    if not _MEMBER.fullmatch(given) or (given.startswith("digest:") and given.count(":") != 2):
+    if given.startswith("digest:"):
+        if not _DIGEST.fullmatch(given):  # what stands there may be a password: it is not shown
+            raise ConfigError(what, given.split(":")[0] + ":…", f"{_FORM}; HASH is a SHA-1 sum of USER:PASSWORD in base64")
+    elif not _MEMBER.fullmatch(given):
         raise ConfigError(what, given, _FORM)
 
 

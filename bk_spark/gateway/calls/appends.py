@@ -103,7 +103,9 @@ def own_application(identity: CallerIdentity, application: tuple[str, int] | Non
     """
     if application is None or identity == ANONYMOUS:
         return application
-    return f"{identity}/{application[0]}", application[1]
+    # Names of certificates may have slashes: quoted, none of them ends where an id begins.
+    name = str(identity).replace("%", "%25").replace("/", "%2F")
+    return f"{name}/{application[0]}", application[1]
 
 
 def _appended(client: BookKeeper, rows: pa.RecordBatchReader, asked: AskedAppend) -> LogVersion:

@@ -469,6 +469,7 @@ def test_a_bookie_that_registers_anew_is_found_by_readers(place: Guarded, log: L
     ("given", "why"),
     [
         ("world:anyone", r"a reader \(--add\) is 'world:anyone': write it as ZooKeeper does"),
+        ("digest:bob:s3cret", r"a reader \(--add\) is 'digest:…': write it as ZooKeeper does"),
         ("nosuch:bob", "the access control is .*nosuch:bob.*: ZooKeeper knows no such identity"),
     ],
 )

@@ -11,6 +11,7 @@ the write sets are ab, ba, ac and ca: 2, and 8.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from bk_spark.quorum import write_set
@@ -21,6 +22,10 @@ class Location(NamedTuple):
 
     zone: str
     rack: str
+
+
+MAX_KNOWN = 4_096
+"""Racks whose place is remembered: each choice among a thousand bookies asks for those of all."""
 
 
 class Spread(NamedTuple):
@@ -34,6 +39,7 @@ class Spread(NamedTuple):
     zones: int
 
 
+@lru_cache(maxsize=MAX_KNOWN)
 def location_of(rack: str) -> Location:
     """The zone is the first part of the rack's name: ``/zone-a`` of ``/zone-a/rack-1``."""
     return Location("/".join(rack.split("/")[:2]), rack)
