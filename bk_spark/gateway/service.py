@@ -50,6 +50,7 @@ from bk_spark.gateway.flight.requests import (
 from bk_spark.gateway.rights import CallerIdentity, Right
 from bk_spark.gateway.settings import GatewayConfig
 from bk_spark.telemetry.metrics import GATEWAY_BYTES, GATEWAY_CALLS, GATEWAY_ROWS
+from bk_spark.tls.peer_name import name_in
 
 Answers = Iterator[bytes]
 Requests = Iterator[bytes]
@@ -247,9 +248,7 @@ def _shown_by(context: Any) -> tuple[str | None, str | None]:
             if not isinstance(value, str) or value[: len(_BEARER)].lower() != _BEARER:
                 raise UnauthenticatedError("the header authorization must be 'Bearer ' and a token")
             token = value[len(_BEARER) :]
-    shown = context.auth_context()
-    names = [*shown.get("x509_common_name", ()), *shown.get("x509_subject_alternative_name", ())]
-    return token, names[0].decode(errors="replace") if names else None
+    return token, name_in(context.auth_context()) or None
 
 
 def _no_handshake(requests: Requests, context: Any) -> Answers:

@@ -29,6 +29,7 @@ from typing import Any, Protocol
 
 from bk_spark.telemetry.audit_lines import AuditLines, Later, Who
 from bk_spark.telemetry.logging_setup import AUDIT_LOGGER
+from bk_spark.tls.peer_name import name_in
 from bk_spark.wire.messages import AdminOperation, Status
 
 REQUESTS_AT_ONCE = 10
@@ -74,9 +75,7 @@ class GrpcCaller:
         return str(self.context.peer())
 
     def who(self) -> Who:
-        shown = self.context.auth_context()
-        names = [*shown.get("x509_common_name", ()), *shown.get("x509_subject_alternative_name", ())]
-        return Who.of_peer(self.peer, names[0].decode(errors="replace") if names else "")
+        return Who.of_peer(self.peer, name_in(self.context.auth_context()))
 
 
 class Audit:

@@ -225,7 +225,7 @@ class Connection(asyncio.Protocol):
         shown = self.transport.get_extra_info("peercert") or {}
         names = [value for part in shown.get("subject", ()) for name, value in part if name == "commonName"]
         names += [value for _, value in shown.get("subjectAltName", ())]
-        return Who(self._place.host, str(self._place.port), names[0] if names else "", self.user)
+        return Who(self._place.host, str(self._place.port), next(filter(None, names), ""), self.user)
 
     async def taken(self) -> None:
         """Wait until the client has taken nearly all answers."""

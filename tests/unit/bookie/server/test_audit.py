@@ -140,7 +140,11 @@ def test_a_status_that_refuses_nobody_for_who_it_is_is_not_told(world: World) ->
     [
         ("ipv4:10.0.0.9:4711", {"x509_common_name": [b"spark-client"]}, Who("10.0.0.9", "4711", "spark-client")),
         ("ipv6:%5B::1%5D:4711", {}, Who("::1", "4711")),
-        ("ipv4:10.0.0.9:4711", {"x509_subject_alternative_name": [b"a.example", b"b"]}, Who("10.0.0.9", "4711", "a.example")),
+        (
+            "ipv4:10.0.0.9:4711",
+            {"x509_common_name": [b""], "x509_subject_alternative_name": [b"a.example", b"b"]},
+            Who("10.0.0.9", "4711", "a.example"),
+        ),
     ],
 )
 def test_who_calls_is_read_from_grpc(peer: str, shown: dict[str, list[bytes]], who: Who) -> None:
