@@ -7,8 +7,7 @@
 **What runs as it is shipped**: placement (``choose_ensemble`` and ``EnsembleChoice``), the choice of lost bookies
 (``LostBookies``), the auditor's decision which ledgers to mark and how (``LedgerAudit.mark_page``, ``UnderReplication``), the
 whole replication worker (``ReplicationWorker``, ``Rereplicator``, ``ReplicationLock``, ``LedgerRereplication``) and the state
-machine of a fragment (``RereplicateFragment``), all on a metadata store in memory. ``balance_plan.py`` here plans
-moves.
+machine of a fragment (``RereplicateFragment``), all on a metadata store in memory; and the plan of a balance (``BalancePlan``).
 
 **What is modelled** (``costs.py`` has each number with its source): the time of requests to ZooKeeper, of a worker's CPU, of
 disks and network. Each resource serves in turn, without gaps, so its bytes and seconds are exact and only their order is not.

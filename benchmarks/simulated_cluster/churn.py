@@ -3,7 +3,7 @@ hours.
 
 New ledgers get ensembles as in ``layout.py``, for the bookies that are there at that step. A lost bookie's ledgers get the
 bookies that the shipped ``EnsembleChoice`` gives them; how long that takes, ``cluster.py`` tells. Moves are those of the
-``BalancePlan``, which no command carries out,, within a rate of bytes.
+shipped ``BalancePlan``, within a rate of bytes, as if ``bk-spark bookie balance`` ran at each step.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from random import Random
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.simulated_cluster.balance_plan import BalancePlan, BookieCapacity, HeldFragment
 from benchmarks.simulated_cluster.layout import drawn_ensembles, registered
 from benchmarks.simulated_cluster.ledger_table import Ensembles
 from bk_spark.client.driver.client_context import EnsembleChoice
 from bk_spark.client.protocol.state_machine import ChooseReplacements
 from bk_spark.config import ClientConfig
+from bk_spark.replication.balance_plan import BalancePlan, BookieCapacity, HeldFragment
 
 COPIES = 3
 STEP_H = 6

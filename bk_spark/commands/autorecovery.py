@@ -25,7 +25,7 @@ from bk_spark.metadata.under_replication import Mark, UnderReplication
 from bk_spark.metadata.znodes import Znodes
 from bk_spark.replication.auditor_znodes import auditor_report, candidates, current_auditor, is_requested, request_audit
 from bk_spark.replication.autorecovery import AutoRecoveryPlace, run_autorecovery
-from bk_spark.replication.rack_moves import movable_fragments
+from bk_spark.replication.copy_moves import movable_fragments
 from bk_spark.replication.settings import AutoRecoveryConfig
 from bk_spark.telemetry.logging_setup import set_up_logging
 

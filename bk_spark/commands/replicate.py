@@ -1,12 +1,14 @@
-"""``bk-spark replicate`` and ``bk-spark bookie decommission``: other bookies take over what one bookie held.
+"""``bk-spark replicate``, ``bk-spark bookie decommission`` and ``bk-spark bookie balance``: copies move to other bookies.
 
-``replicate`` runs a Spark job, ``decommission`` copies in this process and then removes the bookie from the cluster.
+``replicate`` runs a Spark job. ``decommission`` and ``balance`` copy in this process: what one bookie holds, which is then
+removed from the cluster, and from fuller bookies to emptier ones.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import socket
 import sys
 from dataclasses import asdict
 
@@ -19,14 +21,19 @@ from bk_spark.commands.arguments import (
     valid_bookie_id,
 )
 from bk_spark.commands.connect import bookkeeper, metadata_uri
-from bk_spark.commands.output import ProgressBar, print_record, readable, say
+from bk_spark.commands.output import ProgressBar, Record, print_record, print_records, readable, say
 from bk_spark.commands.settings import with_options
 from bk_spark.errors import ConfigError
+from bk_spark.replication.balance import MAX_BYTES, BalanceOptions, BookieFullness, balance
+from bk_spark.replication.balance_plan import TOLERANCE
 from bk_spark.replication.decommission import STOP_TIMEOUT_S, TIMEOUT_S, DecommissionOptions, decommission
 from bk_spark.replication.settings import AutoRecoveryConfig
 
 SHOWN = 20
 """Problems that are printed one by one; --json prints all."""
+
+UNTOLD = "not told"
+"""Printed where a bookie does not tell its space."""
 
 REPLICATE_TEXT = (
     "copy everything that a bookie held which is gone for good to other bookies, as a Spark job: for very many ledgers, beside "
@@ -36,6 +43,14 @@ REPLICATE_TEXT = (
 DECOMMISSION_TEXT = (
     "have other bookies take over everything that a bookie holds, then remove it from the cluster. It may be dead, or run: "
     "then it takes nothing new, and once its copies are made you are asked to stop it. May be ended and run again at any time"
+)
+
+
+BALANCE_TEXT = (
+    "have bookies that are fuller than all together are on average give copies to emptier ones, so that bookies which joined "
+    "later take their share: prints how full each one is, before and after. Fullness is what a bookie has of closed ledgers, "
+    "by their metadata, over the space of its disks. May be ended and run again at any time. The disk of a bookie that gave "
+    "copies gets its space back when its garbage collection looks for ledgers that moved away, once a day"
 )
 
 
@@ -68,7 +83,18 @@ def add_decommission(group: Commands) -> None:
     parser.add_argument("--force", action="store_true", help=text)
 
 
-def _add_pace(parser: argparse.ArgumentParser, copied: str, grace: str) -> None:
+def add_balance(group: Commands) -> None:
+    parser = command(group, "balance", BALANCE_TEXT, _balance)
+    text = "bytes that are moved at most, estimated (default %(default)s, also as 500g); run it again for more"
+    parser.add_argument("--max-bytes", type=positive_size_bytes, default=MAX_BYTES, metavar="N", help=text)
+    text = "a bookie gives copies if it is fuller than the mean by more than this share of it (default %(default)s)"
+    parser.add_argument("--tolerance", type=positive_number, default=TOLERANCE, metavar="SHARE", help=text)
+    text = "only print what would move, and how full bookies would be; changes nothing"
+    parser.add_argument("--dry-run", action="store_true", help=text)
+    _add_pace(parser, "are moved")
+
+
+def _add_pace(parser: argparse.ArgumentParser, copied: str, grace: str = "") -> None:
     """The options that ``_recovery_config`` reads. ``copied`` and ``grace`` are parts of their help."""
     defaults = AutoRecoveryConfig()
     text = f"ledgers that {copied} at once (default %(default)s)"
@@ -76,16 +102,17 @@ def _add_pace(parser: argparse.ArgumentParser, copied: str, grace: str) -> None:
     text = f"bytes that {copied} a second at most (default %(default)s, also as 50m)"
     default = defaults.replicate_bytes_per_s
     parser.add_argument("--bytes-per-s", type=positive_size_bytes, default=default, metavar="N", help=text)
-    text = f"seconds that the writer of an open ledger {grace}; then the ledger is fenced and closed (default %(default)s)"
-    grace_s = defaults.open_fragment_grace_s
-    parser.add_argument("--open-grace-s", type=positive_number, default=grace_s, metavar="S", help=text)
+    if grace:
+        text = f"seconds that the writer of an open ledger {grace}; then the ledger is fenced and closed (default %(default)s)"
+        grace_s = defaults.open_fragment_grace_s
+        parser.add_argument("--open-grace-s", type=positive_number, default=grace_s, metavar="S", help=text)
 
 
 def _recovery_config(args: argparse.Namespace) -> AutoRecoveryConfig:
     given = {
         "parallel_ledgers": args.parallel_ledgers,
         "replicate_bytes_per_s": args.bytes_per_s,
-        "open_fragment_grace_s": args.open_grace_s,
+        **({"open_fragment_grace_s": args.open_grace_s} if "open_grace_s" in args else {}),
     }
     return with_options(lambda fields: AutoRecoveryConfig(**fields), given)
 
@@ -127,3 +154,26 @@ def _decommission(args: argparse.Namespace) -> None:
     if not args.json:
         del record["given_up"]
     print_record(record, as_json=args.json)
+
+
+def _balance(args: argparse.Namespace) -> None:
+    name = f"balance of {socket.gethostname()}:{os.getpid()}"
+    options = BalanceOptions(args.max_bytes, args.tolerance, _recovery_config(args), args.dry_run, name)
+    with bookkeeper(args) as client, ProgressBar() as progress:
+        report = balance(client, progress.show, options, say)
+    records = [asdict(one) if args.json else _readable_fullness(one) for one in report.bookies]
+    print_records(records, ["bookie_id", "mode", "rack", "holds", "of", "before", "after"], as_json=args.json)
+    record: Record = {"mean": report.mean, "copies": report.copies, "nbytes": report.nbytes, "failed": report.failed}
+    if not args.json:
+        record = {**record, "mean": f"{report.mean:.1%}", "nbytes": readable(report.nbytes)}
+    print_record({"dry_run": args.dry_run, **record}, as_json=args.json)
+
+
+def _readable_fullness(one: BookieFullness) -> Record:
+    shares = {"before": one.before, "after": one.after}
+    return {
+        **asdict(one),
+        "holds": readable(one.held_bytes),
+        "of": None if one.capacity_bytes is None else readable(one.capacity_bytes),
+        **{name: UNTOLD if share is None else f"{share:.1%}" for name, share in shares.items()},
+    }

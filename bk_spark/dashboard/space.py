@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bk_spark.wire.messages import BookieDirectory
+from bk_spark.wire.messages import BookieDirectory, entry_file_systems
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ def cluster_space(bookies: Sequence[BookieSpace]) -> ClusterSpace:
     found: dict[str, tuple[int, int]] = {}
     untold = 0
     for bookie in bookies:
-        told = _told(bookie)
+        told = entry_file_systems(bookie.directories)
         untold += not told
         for name, (free, total) in (told or {f"bookie {bookie.bookie_id}": (bookie.free_bytes, bookie.total_bytes)}).items():
             found[name] = (min(free, found.get(name, (free, total))[0]), total)
@@ -54,11 +54,3 @@ def sharing(bookies: Iterable[BookieSpace]) -> Mapping[str, tuple[str, ...]]:
             if one.file_system:
                 found.setdefault(one.file_system, set()).add(bookie.bookie_id)
     return {name: tuple(sorted(ids)) for name, ids in found.items()}
-
-
-def _told(bookie: BookieSpace) -> dict[str, tuple[int, int]]:
-    """File system → its free and total bytes; empty unless the bookie tells of each of its directories with entries."""
-    holding = [one for one in bookie.directories if one.holds_entries]
-    if not all(one.file_system and one.total_bytes for one in holding):
-        return {}
-    return {one.file_system: (one.free_bytes, one.total_bytes) for one in holding}

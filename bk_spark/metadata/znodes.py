@@ -19,6 +19,7 @@
     <root>/underreplication/audit         written to request an audit
     <root>/underreplication/auditor       ephemeral, the auditor's report
     <root>/bk_spark/replicators/<random>  ephemeral, exists as long as a replicator's session, and so its locks
+    <root>/bk_spark/balance               ephemeral, of the balance that runs
     <root>/bk_spark/ids_above/<bookie id> the highest ledger id of a bookie that found the source of ledger ids below it
     <root>/bk_spark/logs/names/<name>     the uid of a log
     <root>/bk_spark/logs/data/<uid>/…     the log itself
@@ -87,6 +88,7 @@ class Znodes:
     auditor_election = _Path("/underreplication/auditorelection")
     auditor_vote_prefix = _Path("/underreplication/auditorelection/V_")
 
+    balance = _Path("/bk_spark/balance")
     ids_above = _Path("/bk_spark/ids_above")
 
     log_names = _Path("/bk_spark/logs/names")

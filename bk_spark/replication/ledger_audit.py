@@ -26,10 +26,10 @@ from bk_spark.errors import BookKeeperError, MetadataUnavailableError, NoSuchLed
 from bk_spark.metadata.ledger_ids import PAGE, ledger_pages
 from bk_spark.metadata.ledger_metadata import LedgerMetadata
 from bk_spark.metadata.under_replication import UnderReplication
+from bk_spark.replication.copy_moves import is_in_few_racks
 from bk_spark.replication.known_ledgers import KnownLedgers
 from bk_spark.replication.ledger_check import LedgerCheck
 from bk_spark.replication.lost_bookies import missing_of
-from bk_spark.replication.rack_moves import is_in_few_racks
 
 PARALLEL_CHECKS = 8
 """Ledgers that are checked at once. Small ledgers cost round trips, not bytes; one rate limits the bytes of all."""

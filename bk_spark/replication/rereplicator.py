@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Awaitable, Callable, Sequence, Set
 from dataclasses import replace
 from functools import partial
 
@@ -27,6 +27,8 @@ from bk_spark.entries.rate import ByteRate
 from bk_spark.errors import BookKeeperError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata, LedgerState
 from bk_spark.metadata.under_replication import UnderReplication
+from bk_spark.replication.balance_plan import BalancePlan
+from bk_spark.replication.copy_moves import BalanceMoves, RackMoves
 from bk_spark.replication.ledger_check import LedgerCheck
 from bk_spark.replication.ledger_rereplication import (
     Leaving,
@@ -36,7 +38,6 @@ from bk_spark.replication.ledger_rereplication import (
     RereplicationMeans,
 )
 from bk_spark.replication.lock import ReplicationLock, TakenLedger
-from bk_spark.replication.rack_moves import RackMoves
 from bk_spark.replication.settings import AutoRecoveryConfig
 from bk_spark.telemetry.metrics import BYTES_REPLICATED, ENTRIES_REPLICATED, LEDGERS_REPLICATED, REPLICATION_FAILURES
 
@@ -104,6 +105,31 @@ class Rereplicator:
         ``fence`` is the ``open_fragment`` of an earlier result, after its grace period. The mark of a whole ledger is removed
         if it names no other bookies, and was not reported again meanwhile (protocol rule 56).
         """
+
+        async def work(taken: TakenLedger) -> RereplicatedLedger:
+            if leaving is None and taken.mark is None:
+                return RereplicatedLedger(ledger_id, True)  # somebody else was faster
+            done = await self._rereplicate_taken(ledger_id, taken, leaving, fence)
+            return await self._remove_mark(taken, leaving, done)
+
+        return await self._locked(ledger_id, work)
+
+    async def balance(self, ledger_id: int, plan: BalancePlan) -> RereplicatedLedger:
+        """Move those copies of a closed ledger that the plan wants to be elsewhere now.
+
+        Repair comes first: nothing moves if the ledger has a mark, or names a bookie that is not registered.
+        """
+
+        async def work(taken: TakenLedger) -> RereplicatedLedger:
+            metadata, registered = taken.metadata, {one.bookie_id for one in await self._context.registered()}
+            if metadata is None or not metadata.is_closed or taken.mark is not None or not metadata.bookies <= registered:
+                return RereplicatedLedger(ledger_id, True)
+            return await BalanceMoves(self._means, taken.guard, plan).run(metadata, taken.version)
+
+        return await self._locked(ledger_id, work)
+
+    async def _locked(self, ledger_id: int, work: Callable[[TakenLedger], Awaitable[RereplicatedLedger]]) -> RereplicatedLedger:
+        """Do the work while holding the ledger's lock, if nobody else holds it."""
         try:
             taken = await self._take(ledger_id)
             if taken is None:
@@ -111,10 +137,7 @@ class Rereplicator:
                 return RereplicatedLedger(ledger_id, False, problem=problem, is_locked=True)
             give_back = self._lock.give_back
             try:
-                if leaving is None and taken.mark is None:
-                    return RereplicatedLedger(ledger_id, True)  # somebody else was faster
-                done = await self._rereplicate_taken(ledger_id, taken, leaving, fence)
-                done = await self._remove_mark(taken, leaving, done)
+                done = await work(taken)
             except asyncio.CancelledError:
                 give_back = partial(self._lock.cut_off, guard=taken.guard)
                 raise

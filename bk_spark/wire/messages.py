@@ -5,6 +5,7 @@ Ref: proto/bookie.proto; docs/formats.md, "The wire".
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -293,6 +294,14 @@ class BookieDirectory:
     def holds_entries(self) -> bool:
         """Whether entry logs are in it, and not only a journal or the index."""
         return "entry_log-" in self.uses
+
+
+def entry_file_systems(directories: Iterable[BookieDirectory]) -> dict[str, tuple[int, int]]:
+    """File system → its free and total bytes, for those with entry logs; empty unless all of these are told of."""
+    holding = [one for one in directories if one.holds_entries]
+    if not all(one.file_system and one.total_bytes for one in holding):
+        return {}
+    return {one.file_system: (one.free_bytes, one.total_bytes) for one in holding}
 
 
 @dataclass(frozen=True, slots=True)

@@ -101,7 +101,7 @@ class EnsembleChoice:
         gone = [bookie_id for bookie_id in wanted.ensemble if bookie_id in self._racks and bookie_id not in here]
         known = candidates + [Candidate(bookie_id, self._racks[bookie_id], is_read_only=True) for bookie_id in gone]
         excluded = wanted.excluded | self._quarantine.bookies(now_ms) if wanted.must_be_sound else wanted.excluded
-        terms = Terms(write_quorum, self._config.min_racks_per_write_quorum, wanted.must_widen)
+        terms = Terms(write_quorum, self._config.min_racks_per_write_quorum, wanted.must_widen, wanted.only)
         chosen = choose_replacements(known, wanted.ensemble, wanted.slots, excluded, terms=terms, choose=self._choose)
         bookies = tuple(bookie_id for _, bookie_id in chosen.bookies)
         if bookies:

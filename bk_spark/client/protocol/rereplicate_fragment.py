@@ -87,6 +87,8 @@ class FragmentTask:
     """Bookies of ``leaving`` that are there and merely lack entries: if there is no other bookie they get them back."""
     must_widen: bool = False
     """A bookie is replaced only by one with which the write sets span more racks or zones (``ChooseReplacements``)."""
+    target: str = ""
+    """If not empty: the one bookie that may get a slot, as long as it is sound and writable (``ChooseReplacements.only``)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,10 +209,9 @@ class RereplicateFragment(sm.StateMachine):
         self._asked = next(self._numbers)
         ensemble = tuple(self._complete.get(slot, bookie_id) for slot, bookie_id in enumerate(self._task.fragment.ensemble))
         excluded, slots = self._task.leaving | self._failed, tuple(sorted(self._left))
-        must_widen = self._task.must_widen
-        self._commands.append(
-            sm.ChooseReplacements(self._asked, ensemble, slots, excluded, is_patient=True, must_widen=must_widen)
-        )
+        wanted = sm.ChooseReplacements(self._asked, ensemble, slots, excluded, is_patient=True)
+        only, must_widen = self._task.target, self._task.must_widen
+        self._commands.append(replace(wanted, must_be_sound=only != "", must_widen=must_widen, only=only))
 
     def _chosen(self, event: sm.ReplacementsChosen, now_ms: int) -> None:
         if self._phase is not CopyPhase.CHOOSE or event.request_id != self._asked:

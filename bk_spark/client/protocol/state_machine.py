@@ -123,6 +123,8 @@ class ChooseReplacements(Command):
     """Only bookies that are not in quarantine: they are to take the place of others that are perhaps merely slow."""
     must_widen: bool = False
     """Only bookies with which the write sets span more zones or racks than with those that are in the slots now."""
+    only: str = ""
+    """If not empty: this bookie or none, and only where no write sets span fewer racks or zones than now."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """``bk-spark bookie``: one bookie's files and process, and what an operator asks of a running bookie.
 
-``bookie format`` and ``start`` are in ``bookie_start.py``, ``list`` is in ``listing.py``, ``decommission`` in
-``../replicate.py``.
+``bookie format`` and ``start`` are in ``bookie_start.py``, ``list`` is in ``listing.py``, ``decommission`` and
+``balance`` in ``../replicate.py``.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ def add(commands: Commands) -> None:
     for parser in (sanity, rebuild):
         add_settings(parser)
     replicate.add_decommission(group)
+    replicate.add_balance(group)
     _add_requests(group)
 
 

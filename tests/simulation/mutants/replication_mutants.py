@@ -19,7 +19,7 @@ from bk_spark.client.protocol.replace_bookies import ReplaceBookies
 from bk_spark.client.protocol.rereplicate_fragment import CopyPhase, RereplicateFragment
 from bk_spark.client.protocol.state_machine import SendAdd
 from bk_spark.metadata.ledger_metadata import Fragment
-from bk_spark.replication import ledger_rereplication, rack_moves
+from bk_spark.replication import copy_moves, ledger_rereplication
 from bk_spark.replication.ledger_rereplication import LedgerRereplication
 from bk_spark.wire.messages import Status
 from tests.simulation.mutants.mutant import all_of
@@ -171,7 +171,7 @@ def the_open_end_moves() -> Any:
     def movable(metadata: Any) -> Any:
         return metadata.fragments if metadata.is_closed else metadata.fragments[:-1]
 
-    return patch.object(rack_moves, "movable_fragments", movable)
+    return patch.object(copy_moves, "movable_fragments", movable)
 
 
 # --- garbage collection

@@ -11,13 +11,13 @@ from bk_spark.client.protocol.state_machine import Finish, Start, StateMachine
 from bk_spark.entries.rate import ByteRate
 from bk_spark.errors import BookKeeperError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
+from bk_spark.replication.copy_moves import RackMoves
 from bk_spark.replication.ledger_rereplication import (
     Leaving,
     LedgerRereplication,
     RereplicatedLedger,
     RereplicationMeans,
 )
-from bk_spark.replication.rack_moves import RackMoves
 from tests.simulation.scripts.hand_clients import READS, RECOVERY, TIMEOUT_MS, Client
 from tests.simulation.scripts.hand_driven import OnDone, Step, drive
 from tests.simulation.world.ledger_lock import LedgerLock

@@ -13,13 +13,13 @@ from bk_spark.client.protocol.state_machine import StateMachine
 from bk_spark.entries.rate import ByteRate
 from bk_spark.errors import BookKeeperError, NoSuchLedgerError
 from bk_spark.metadata.ledger_metadata import Fragment, LedgerMetadata
+from bk_spark.replication.copy_moves import RackMoves
 from bk_spark.replication.ledger_rereplication import (
     Leaving,
     LedgerRereplication,
     RereplicatedLedger,
     RereplicationMeans,
 )
-from bk_spark.replication.rack_moves import RackMoves
 from bk_spark.wire.messages import DeleteLedgerRequest, PlainReply
 from tests.simulation.engines.schedule import Schedule
 from tests.simulation.scripts.hand_driven import OnDone, Step, drive

@@ -31,6 +31,7 @@ LOOKS = (
     "orphans list",
     "orphans sweep",
     "log vacuum --all",
+    "bookie balance --dry-run",
     "auditor who",
     "autorecovery status",
     "underreplicated list",

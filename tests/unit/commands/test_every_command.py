@@ -88,6 +88,7 @@ BESIDE = {
     "bookie read-only on": "test_a_bookie_is_switched_read_only_and_back_by_command_and_the_list_and_ready_say_why",
     "bookie read-only off": "test_a_bookie_is_switched_read_only_and_back_by_command_and_the_list_and_ready_say_why",
     "underreplicated racks": "test_ledgers_are_listed_whose_copies_could_be_in_more_racks",
+    "bookie balance": "test_the_command_prints_how_full_bookies_are_and_is_interrupted_and_killed_and_run_again",
     "bookie status": "test_a_bookie_scrubs_by_command_and_tells_its_state",
     "log set": "test_set_changes_what_is_given_and_keeps_the_rest",
 }

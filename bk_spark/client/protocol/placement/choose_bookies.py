@@ -43,6 +43,8 @@ class Terms:
     """The racks that each write set spans at least; a write set of fewer bookies, that many."""
     must_widen: bool = False
     """Replacements only: all write sets together must span more than before, whatever ``min_racks`` is."""
+    only: str = ""
+    """Replacements only: the one bookie that may be chosen, where all write sets together span no less than before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,14 +96,19 @@ def choose_replacements(
     wanted = sorted(set(slots))
     places = {candidate.bookie_id: location_of(candidate.rack) for candidate in candidates}
     kept = {bookie_id for slot, bookie_id in enumerate(ensemble) if slot not in wanted}
-    usable = _usable([candidate for candidate in candidates if candidate.bookie_id not in excluded | kept], len(wanted))
+    allowed = [one for one in candidates if one.bookie_id not in excluded | kept and terms.only in ("", one.bookie_id)]
+    usable = _usable(allowed, len(wanted))
     options = _in_preferred_order(usable, choose)
     own = {slot: option for slot in wanted for option in options if option.bookie_id == ensemble[slot]}
     free = [option for option in options if option.bookie_id not in ensemble]
     before = [places.get(bookie_id) for bookie_id in ensemble]
-    judged = range(len(ensemble)) if terms.must_widen else wanted
+    judged = range(len(ensemble)) if terms.must_widen or terms.only else wanted
     found = fill(Vacancies(terms.write_quorum, before, wanted, free, own, judged))
     purpose = f"the replacement of {len(wanted)} bookies of an ensemble"
+    if terms.only:
+        purpose = f"a copy on bookie {terms.only}, in no fewer racks and zones than now,"
+        if not found.spread.keeps(spread_of(before, terms.write_quorum)):
+            return Replacements((), found.spread, NotEnoughBookiesError(len(wanted), 0, purpose))
     if terms.must_widen and found.spread <= spread_of(before, terms.write_quorum):
         racks = found.spread.fewest_racks
         return Replacements((), found.spread, NotEnoughBookiesError(racks + 1, racks, purpose, of_racks=True))

@@ -38,6 +38,10 @@ class Spread(NamedTuple):
     fewest_zones: int
     zones: int
 
+    def keeps(self, before: Spread) -> bool:
+        """Whether nothing spans less than before: more racks do not make up for fewer zones."""
+        return all(now >= then for now, then in zip(self, before, strict=True))
+
 
 @lru_cache(maxsize=MAX_KNOWN)
 def location_of(rack: str) -> Location:

@@ -169,6 +169,7 @@ class World:
     def choose(self, command: ChooseReplacements) -> Event:
         kept = {one for slot, one in enumerate(command.ensemble) if slot not in command.slots}
         free = [one for one in sorted(self.bookies) if one not in kept | command.excluded and one.startswith("s")]
+        free = [one for one in free if command.only in ("", one)]
         chosen = tuple(zip(command.slots, free[::-1] if self.prefers_last else free, strict=False))
         return ReplacementsChosen(command.request_id, chosen, "" if len(chosen) == len(command.slots) else "too few bookies")
 

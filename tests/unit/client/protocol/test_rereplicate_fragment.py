@@ -74,6 +74,18 @@ def test_a_bookie_that_leaves_and_lives_is_a_source_of_last_resort() -> None:
     assert world.lacking() == []
 
 
+def test_a_copy_goes_to_its_target_or_nowhere() -> None:
+    """The target dies while it is copied to: no other bookie is chosen, and the metadata stays as it is."""
+    world = World(ledger(40))
+    copied = Copying(world, replace(world.task("b1"), target="s1")).copied()
+    assert (_ensembles(world), copied.problem) == ([(0, ("b0", "s1", "b2"))], "")
+    world, before = World(ledger(40)), World(ledger(40)).stored
+    world.bookies["s1"].adds_until_death = 0
+    copied = Copying(world, replace(world.task("b1"), target="s1"), SMALL).copied()
+    assert (world.stored, copied.problem) == (before, "too few bookies")
+    assert not world.bookies["s0"].holds
+
+
 def test_an_entry_that_is_damaged_on_one_replica_is_read_from_another() -> None:
     world = World(ledger(40))
     world.bookies["b0"].damaged = {3, 4}

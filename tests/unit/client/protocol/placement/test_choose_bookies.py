@@ -326,6 +326,23 @@ def test_a_replacement_that_must_widen_is_made_only_where_the_write_sets_span_mo
     assert none.bookies == ()
 
 
+@pytest.mark.parametrize(("only", "chosen"), [("bookie-3", True), ("bookie-4", False), ("bookie-0", False), ("gone", False)])
+def test_the_one_bookie_that_may_take_a_slot_gets_it_where_the_write_sets_span_no_less_afterwards(
+    only: str, chosen: bool
+) -> None:
+    """bookie-3 is in the rack of bookie-1, whose slot it is; with bookie-4 two copies would be in rack /a."""
+    candidates, ensemble = in_racks("/a", "/b", "/c", "/b", "/a"), ("bookie-0", "bookie-1", "bookie-2")
+    terms, own = Terms(3, only=only), frozenset({"bookie-1"})
+    choice = choose_replacements(candidates, ensemble, [1], own, terms=terms, choose=lambda n: 0)
+    assert choice.bookies == (((1, only),) if chosen else ())
+    assert chosen or f"a copy on bookie {only}, in no fewer racks and zones than now, needs 1" in str(choice.problem)
+
+
+def test_more_racks_do_not_make_up_for_fewer_zones() -> None:
+    assert Spread(2, 5, 2, 4).keeps(Spread(2, 5, 2, 4))
+    assert not Spread(3, 6, 1, 3).keeps(Spread(2, 5, 2, 4))
+
+
 @pytest.mark.timeout(20)
 def test_the_search_for_many_slots_ends_where_no_wide_spread_exists() -> None:
     """Every second slot is free. Each has two racks to choose from, but the last one, between /b and /c, has none."""
