@@ -162,7 +162,7 @@ def _balance(args: argparse.Namespace) -> None:
     with bookkeeper(args) as client, ProgressBar() as progress:
         report = balance(client, progress.show, options, say)
     records = [asdict(one) if args.json else _readable_fullness(one) for one in report.bookies]
-    print_records(records, ["bookie_id", "mode", "rack", "holds", "of", "before", "after"], as_json=args.json)
+    print_records(records, ["bookie_id", "mode", "rack", "capacity", "before", "after"], as_json=args.json)
     record: Record = {"mean": report.mean, "copies": report.copies, "nbytes": report.nbytes, "failed": report.failed}
     if not args.json:
         record = {**record, "mean": f"{report.mean:.1%}", "nbytes": readable(report.nbytes)}
@@ -170,10 +170,12 @@ def _balance(args: argparse.Namespace) -> None:
 
 
 def _readable_fullness(one: BookieFullness) -> Record:
-    shares = {"before": one.before, "after": one.after}
+    held = {"before": (one.held_bytes, one.before), "after": (one.held_bytes_after, one.after)}
     return {
         **asdict(one),
-        "holds": readable(one.held_bytes),
-        "of": None if one.capacity_bytes is None else readable(one.capacity_bytes),
-        **{name: UNTOLD if share is None else f"{share:.1%}" for name, share in shares.items()},
+        "capacity": UNTOLD if one.capacity_bytes is None else readable(one.capacity_bytes),
+        **{
+            name: readable(nbytes) if share is None else f"{readable(nbytes)}, {share:.1%}"
+            for name, (nbytes, share) in held.items()
+        },
     }

@@ -74,7 +74,9 @@ class BookieFullness:
     """None: it does not tell, so it neither gives nor takes."""
     held_bytes: int
     """Before; of closed ledgers, estimated."""
+    held_bytes_after: int
     before: float | None
+    """Its fullness."""
     after: float | None
 
 
@@ -149,6 +151,7 @@ class _Balance:
                 one.rack,
                 told.get(one.bookie_id),
                 held[one.bookie_id],
+                plan.held_bytes(one.bookie_id) if one.bookie_id in known else held[one.bookie_id],
                 before.get(one.bookie_id),
                 plan.fullness(one.bookie_id) if one.bookie_id in known else None,
             )

@@ -120,6 +120,10 @@ class BalancePlan:
         self._most = (1 + tolerance) * self.mean
         self._answers: dict[object, tuple[Location, ...]] = {}
 
+    def held_bytes(self, bookie_id: str) -> int:
+        """After the moves that are planned so far."""
+        return self._held[bookie_id]
+
     def fullness(self, bookie_id: str) -> float:
         """After the moves that are planned so far."""
         return self._held[bookie_id] / self._bookies[bookie_id].capacity_bytes

@@ -31,6 +31,9 @@ from bk_spark.wire.messages import AdminOperation
 from tests.cluster.live_ledgers import BRISK, DEADLINE_S, payloads, result_of, start, suspended
 from tests.cluster.replication.test_rereplicator import assert_whole, held
 
+PATIENT = replace(BRISK, read_timeout_s=3.0, add_timeout_s=10.0)
+"""A bookie that is merely slow answers, and is not replaced."""
+
 LEDGERS = 20
 ENTRIES = [b"%d" % one * 20_000 for one in range(5)]
 SLOW = BalanceOptions(recovery=AutoRecoveryConfig(replicate_bytes_per_s=400_000, parallel_ledgers=4))
@@ -49,7 +52,7 @@ def cluster() -> Iterator[LocalCluster]:
 
 @pytest.fixture
 def client(cluster: LocalCluster) -> Iterator[BookKeeper]:
-    with BookKeeper(cluster.metadata_uri, BRISK) as made:
+    with BookKeeper(cluster.metadata_uri, PATIENT) as made:
         yield made
 
 
@@ -188,7 +191,7 @@ def test_the_command_prints_how_full_bookies_are_and_is_interrupted_and_killed_a
     _assert_sound(client, cluster, ledgers)
     shown = _command(cluster, "--dry-run")
     out, _ = shown.communicate(timeout=DEADLINE_S)
-    assert out.splitlines()[0].split() == ["BOOKIE_ID", "MODE", "RACK", "HOLDS", "OF", "BEFORE", "AFTER"]
+    assert out.splitlines()[0].split() == ["BOOKIE_ID", "MODE", "RACK", "CAPACITY", "BEFORE", "AFTER"]
 
 
 def test_a_bookie_that_does_not_answer_is_named_and_neither_gives_nor_takes_nor_do_its_ledgers_move(
@@ -238,7 +241,7 @@ def test_targets_that_die_or_become_read_only_and_ledgers_that_are_deleted_meanw
     assert 0 < report.failed <= 2 * SLOW.recovery.parallel_ledgers  # neither is tried again
     assert _copies(client, first) <= before + SLOW.recovery.parallel_ledgers  # those that were under way
     assert _copies(client, third) > 0
-    told = {one.bookie_id: round((one.after or 0) * (one.capacity_bytes or 0)) for one in report.bookies}
+    told = {one.bookie_id: one.held_bytes_after for one in report.bookies}
     now = {one.bookie_id: one.held_bytes for one in balance(client, no_progress, BalanceOptions(is_dry=True)).bookies}
     assert [told[one.bookie_id] for one in (first, third)] == [now[one.bookie_id] for one in (first, third)]
     client.administer_bookie(first.bookie_id, AdminOperation.READ_ONLY_OFF)
@@ -252,26 +255,28 @@ def test_what_is_open_or_marked_or_locked_or_names_a_bookie_that_went_since_the_
     cluster: LocalCluster, client: BookKeeper
 ) -> None:
     """The rest of the plan's ledgers moves."""
-    start(cluster.bookies[3])
     writer = client.create_ledger(3, 3, 2)
     writer.append_batch(ENTRIES)
     marked, locked, moved, last = [_written(client) for _ in range(4)]
+    start(cluster.bookies[3])
     marks = UnderReplication(client.metadata_store, client.znodes)
     marks.mark(marked, [])
     assert marks.try_lock(locked, "somebody else")
-    spaces = [BookieCapacity(one.bookie_id, one.rack, 0 if one.rack == "/a" else 1, 1) for one in client.list_bookies()]
-    full = replace(spaces[0], bookie_id=cluster.bookies[0].bookie_id, rack="/a", held_bytes=1 << 40, capacity_bytes=1 << 40)
-    plan = BalancePlan([one for one in spaces if one.bookie_id != full.bookie_id] + [full], max_bytes=1 << 40)
+    full, *half, empty = [(one.bookie_id, one.config.rack) for one in cluster.bookies[:4]]
+    held = [(full, 1 << 40), *((one, 1 << 39) for one in half), (empty, 0)]
+    plan = BalancePlan([BookieCapacity(*one, nbytes, 1 << 40) for one, nbytes in held], max_bytes=1 << 40)
     rereplicator = Rereplicator(client.context, SLOW.recovery)
     before = client.ledger_metadata_many([writer.ledger_id, marked, locked, last])
-    for ledger_id in (writer.ledger_id, marked, locked, moved):
+    for ledger_id in (writer.ledger_id, marked, locked):
         result_of(client, rereplicator.balance(ledger_id, plan))
-    assert full.bookie_id not in client.ledger_metadata(moved).bookies
+    assert client.ledger_metadata_many([writer.ledger_id, marked, locked]) == before[:3]
+    assert result_of(client, rereplicator.balance(moved, plan)).fragments == 1
+    assert full[0] not in client.ledger_metadata(moved).bookies
     cluster.bookies[1].kill()
     unregister(client.metadata_store, client.znodes, cluster.bookies[1].bookie_id)
     _eventually(lambda: len(result_of(client, client.context.registered())) == 3)
     result_of(client, rereplicator.balance(last, plan))
-    assert client.ledger_metadata_many([writer.ledger_id, marked, locked, last]) == before
+    assert client.ledger_metadata(last) == before[3]
 
 
 def test_a_balance_beside_replication_workers_a_decommission_and_readers_leaves_every_ledger_whole(
@@ -295,7 +300,7 @@ def test_a_balance_beside_replication_workers_a_decommission_and_readers_leaves_
     with ThreadPoolExecutor(1) as thread:
         reading = thread.submit(read)
         try:
-            with BookKeeper(cluster.metadata_uri, BRISK) as other, _under_way(other, new) as running:
+            with BookKeeper(cluster.metadata_uri, PATIENT) as other, _under_way(other, new) as running:
                 decommission(client, leaving.bookie_id, no_progress, hasty, lambda message: leaving.stop())
                 running.result(DEADLINE_S)
         finally:
