@@ -96,10 +96,14 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_runtest_teardown() -> None:
-    """A test that silences the log would silence it for the tests after it, too, some of which look for a line."""
-    assert not logging.root.manager.disable, "this test leaves logging disabled"
-    assert logging.getLogger("bk_spark").level == logging.NOTSET, "this test leaves a level at the logger 'bk_spark'"
+    """After its fixtures: a test that silences the log would silence it for the next ones, some of which look for a line."""
+    logger = logging.getLogger("bk_spark")
+    left = logging.root.manager.disable, logger.level
+    logging.disable(logging.NOTSET)
+    logger.setLevel(logging.NOTSET)
+    assert left == (logging.NOTSET, logging.NOTSET), f"this test leaves logging disabled below, and a level: {left}"
 
 
 @pytest.hookimpl(optionalhook=True)
