@@ -113,6 +113,7 @@ class FlightService:
                 self._refuse(call, problem)
             finally:
                 self._calls.end(call)
+                call.release()
 
         return behaviour
 
@@ -131,8 +132,8 @@ class FlightService:
 
     def _allow(self, call: OpenCall, right: Right, log: str) -> None:
         """Raises AccessRefusedError now, and at each later look once the right is gone."""
-        call.log = log
-        call.check = lambda: self._access.check(call.identity, right, log, call.peer)
+        call.log, identity, peer = log, call.identity, call.peer
+        call.check = lambda: self._access.check(identity, right, log, peer)
         call.check()
 
     # --- methods

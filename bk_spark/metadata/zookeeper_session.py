@@ -80,6 +80,10 @@ class ConnectionState:
     """How long ago the connection to ``server`` began; None while there is none."""
 
 
+def _nothing() -> None:
+    """Of a watch that ended."""
+
+
 class Watch:
     """Calls ``on_change`` on the store's callback thread for every change after ``arm``."""
 
@@ -92,8 +96,12 @@ class Watch:
         self._set_watch(self._on_event)
 
     def end(self) -> None:
-        """Stop: no call begins after this one. The server's remaining event is ignored."""
+        """Stop: no call begins after this one. The server's remaining event is ignored.
+
+        kazoo keeps this object until that event, which may never come: so it keeps nothing of its owner.
+        """
         self._ended = True
+        self._on_change = _nothing
 
     def refresh(self) -> None:
         """Set the watch again, then report a change; this order loses no change."""

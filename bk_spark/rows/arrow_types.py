@@ -105,13 +105,17 @@ def spark_schema(schema: pa.Schema) -> dict[str, Any]:
     """Spark's JSON for Arrow's columns, all nullable.
 
     Raises ConfigError for a type that Spark does not have, for one that is nested too deeply, and for names of columns, or of
-    fields, that hold a NUL or that Spark cannot tell apart.
+    fields, that hold a NUL, that are no UTF-8, or that Spark cannot tell apart.
     """
-    for field in schema:
-        if is_too_deep(field.type):
-            remedy = f"a log's types have at most {MAX_LEVELS} levels: store deeper values as text, such as JSON"
-            raise ConfigError(f"the type of column '{field.name}'", f"{str(field.type)[:80]}…", remedy)
-    return {"type": "struct", "fields": _spark_fields(list(schema), "")}
+    try:
+        for field in schema:
+            if is_too_deep(field.type):
+                remedy = f"a log's types have at most {MAX_LEVELS} levels: store deeper values as text, such as JSON"
+                raise ConfigError(f"the type of column '{field.name}'", f"{str(field.type)[:80]}…", remedy)
+        return {"type": "struct", "fields": _spark_fields(list(schema), "")}
+    except UnicodeDecodeError as problem:  # Arrow takes any bytes for a name, and decodes them when they are asked for
+        state = State(f"one with {bytes(problem.object)[:80]!r} for a name")
+        raise ConfigError("the schema", state, "names of columns, fields and time zones are UTF-8: rename it") from None
 
 
 def is_too_deep(kind: pa.DataType, levels: int = MAX_LEVELS) -> bool:

@@ -37,14 +37,32 @@ from bk_spark.log.stored.values import LogVersion
 from bk_spark.telemetry.metrics import GATEWAY_ROWS
 
 
+class _EndMark:
+    """Whether the caller said that this is the end."""
+
+    def __init__(self) -> None:
+        self.is_there = False
+
+    def note(self, message: FlightData) -> None:
+        """Called with each message before its batch is taken. Raises ConfigError."""
+        if self.is_there:
+            remedy = "a message follows the end mark: nothing was appended"
+            raise ConfigError("the stream of rows", State("ended already"), remedy)
+        if message.app_metadata:
+            fields = GivenFields("the app_metadata", message.app_metadata)
+            self.is_there = fields.flag("end")
+            fields.end()
+
+
 class WholeStream:
     """The rows of one append, which raises at its end unless the caller said that this is the end."""
 
     def __init__(self, call: OpenCall, messages: IncomingMessages, asked: AskedAppend) -> None:
         self._call = call
         self._asked = asked
-        self._is_ended = False
-        self._batches = IncomingBatches(messages, self._note)
+        # Nothing that Arrow's reader holds may lead back to this object: no garbage collector sees a cycle that goes through it.
+        self._end = _EndMark()
+        self._batches = IncomingBatches(messages, self._end.note)
         self.rows = 0
 
     def reader(self) -> pa.RecordBatchReader:
@@ -63,7 +81,7 @@ class WholeStream:
     def _check_end(self) -> None:
         """The last step before the commit."""
         wanted = self._asked.rows
-        if wanted is None and not self._is_ended:
+        if wanted is None and not self._end.is_there:
             remedy = (
                 "give 'rows' in the descriptor, or send {\"end\": true} as app_metadata of the last message: "
                 "without that, a stream that was cut off looks whole, so nothing was appended"
@@ -73,15 +91,6 @@ class WholeStream:
             raise ConfigError("'rows' in the descriptor", wanted, f"{self.rows} rows came: nothing was appended")
         if self._call.is_over:
             raise CallerGoneError
-
-    def _note(self, message: FlightData) -> None:
-        if self._is_ended:
-            remedy = "a message follows the end mark: nothing was appended"
-            raise ConfigError("the stream of rows", State("ended already"), remedy)
-        if message.app_metadata:
-            fields = GivenFields("the app_metadata", message.app_metadata)
-            self._is_ended = fields.flag("end")
-            fields.end()
 
 
 def append(client: BookKeeper, call: OpenCall, messages: IncomingMessages, asked: AskedAppend) -> bytes:

@@ -82,7 +82,8 @@ def _end(call: OpenCall, why: str) -> None:
         call.ended_by_us = why
         GATEWAY_STALLED.inc()
         logger.warning("%s of %s from %s on log '%s' was ended: %s", call.method, call.identity, call.peer, call.log, why)
-        end_call(call.context, f"the gateway ended this call: {why}")
+        if (context := call.context) is not None:
+            end_call(context, f"the gateway ended this call: {why}")
 
 
 def end_call(context: Any, sentence: str) -> None:

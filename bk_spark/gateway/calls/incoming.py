@@ -74,6 +74,7 @@ class IncomingMessages:
     def close(self) -> None:
         """Nothing more is wanted. What gRPC waits for ends with the call."""
         self._is_closed = True
+        self._requests = iter(())  # those of gRPC keep the call's stream
         self._wanted.release()
 
     def _found(self) -> bytes | _Ended:

@@ -43,7 +43,7 @@ class OpenCall:
     peer: str
     identity: CallerIdentity
     context: Any
-    """gRPC's."""
+    """gRPC's; None once the call has ended (``release``)."""
     calls: GatewayCalls
     log: str = ""
     """The log that it is about, once that is known."""
@@ -58,7 +58,14 @@ class OpenCall:
     @property
     def is_over(self) -> bool:
         """Whether nobody waits for an answer any more."""
-        return not self.context.is_active()
+        context = self.context
+        return context is None or not context.is_active()
+
+    def release(self) -> None:
+        """The call has ended. Whatever still knows it, such as a watch of ZooKeeper's, keeps no stream open: a connection has
+        256 of them, and refuses further calls when all are taken.
+        """
+        self.context = None
 
     def look(self) -> None:
         """Raise if the call is to end: the gateway stops, or the caller may not go on."""

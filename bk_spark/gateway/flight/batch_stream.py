@@ -79,7 +79,10 @@ class IncomingBatches:
     def schema(self) -> pa.Schema:
         """Waits for it. Of the metadata of its fields only comments stay (plain_schema.py). Raises ConfigError."""
         if self._schema is None:
-            self._schema = plain_schema(self._opened().schema)
+            try:
+                self._schema = plain_schema(self._opened().schema)
+            except UnicodeDecodeError as problem:  # Arrow decodes names when they are asked for
+                raise _refused(problem) from None
         return self._schema
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:

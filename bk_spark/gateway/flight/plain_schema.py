@@ -19,7 +19,9 @@ _VARIANT = b"variant"
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The same columns. Raises ConfigError for metadata that is malformed, or that stands inside of an extension type."""
+    """The same columns. Raises ConfigError for metadata that is malformed, or that stands inside of an extension type, and
+    UnicodeDecodeError for a name of a column or of a time zone that is no UTF-8.
+    """
     return pa.schema([_plain_field(field) for field in schema])
 
 
@@ -46,6 +48,8 @@ def _plain_type(kind: pa.DataType, column: str) -> pa.DataType:
             )
             raise ConfigError(f"the type of column '{column}'", str(kind)[:200], remedy)
         return kind
+    if of.is_timestamp(kind):
+        return pa.timestamp(kind.unit, kind.tz)
     if of.is_dictionary(kind):
         return pa.dictionary(kind.index_type, _plain_type(kind.value_type, column), kind.ordered)
     if of.is_run_end_encoded(kind):

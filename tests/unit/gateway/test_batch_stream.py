@@ -199,6 +199,17 @@ def test_a_comment_that_is_no_json_object_or_nested_too_deeply_is_refused_in_one
         spark_schema(schema)
 
 
+@pytest.mark.parametrize("name", [b"column", b"inside", b"where!"])
+def test_a_name_that_is_no_utf_8_is_refused_in_one_sentence_by_gateways_and_writers(name) -> None:
+    struct = pa.struct([pa.field("inside", pa.timestamp("us", "where!"))])
+    message = pa.schema([pa.field("column", pa.list_(struct))]).serialize().to_pybytes()
+    spoilt = pa.ipc.read_schema(pa.py_buffer(message.replace(name, b"\xff" + name[1:])))
+    with pytest.raises(ConfigError, match="it is no stream of Arrow record batches .*'utf-8' codec can't decode byte 0xff"):
+        _ = IncomingBatches(Given([schema_data(spoilt)])).schema
+    with pytest.raises(ConfigError, match="names of columns, fields and time zones are UTF-8: rename it"):
+        spark_schema(spoilt)
+
+
 def test_a_batch_of_few_bytes_whose_rows_share_one_large_value_is_refused() -> None:
     large = pa.array([list(range(1000))])
     shared = pa.DictionaryArray.from_arrays(pa.array([0] * 65_536, pa.int8()), large)
