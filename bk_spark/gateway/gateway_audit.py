@@ -58,8 +58,9 @@ class GatewayAudit:
     def refused(self, identity: CallerIdentity, right: Right, log: str, who: Who) -> None:
         """A call was refused for want of a right."""
         shown = log if len(log) <= MAX_NAME_CHARACTERS else log[:MAX_NAME_CHARACTERS] + "…"
+        head = f"event=refused identity={_quoted(identity)} right={right.value} log={json.dumps(shown)}"
         with self._lock:
-            self._lines.tell(f"event=refused identity={_quoted(identity)} right={right.value} log={json.dumps(shown)}", who)
+            self._lines.tell(head, who, identity=str(identity))
 
     def unknown_caller(self, reason: str, who: Who) -> None:
         """A call was refused because nobody knows whose it is."""

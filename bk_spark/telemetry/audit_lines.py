@@ -6,8 +6,9 @@
     event=refused reason="…" peer=10.0.0.66:50983 certificate=none times=412 within_s=60
 
 What repeats is told at once as often as its teller says, and then counted. TELL_S after the first one, all that were counted
-are told together. Lines are of one kind if they have the same head, machine and certificate. MOST_KINDS are told apart at a
-time; the others count as one, ``event=others``.
+are told together. Lines are of one kind if they have the same head, machine, certificate and identity. MOST_KINDS are told
+apart at a time, and MOST_OF_ONE of one identity: no caller of a gateway hides what others do by names that he makes up. What is
+beyond counts as one kind, ``event=others``.
 
 ``bookie/server/audit.py`` and ``gateway/gateway_audit.py`` say what is told. Calls of one AuditLines, and those that it asks
 for later, come one after the other.
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
@@ -29,6 +31,9 @@ TELL_S = 60.0
 
 MOST_KINDS = 1_000
 """Lines that are told apart in TELL_S, some 300 KB of memory."""
+
+MOST_OF_ONE = 50
+"""Of these, of one caller of a gateway: a script that goes through a list of logs is seen, and writes 20 KB a minute."""
 
 logger = logging.getLogger(AUDIT_LOGGER)
 
@@ -59,9 +64,11 @@ class Who:
 Later = Callable[[float, Callable[[], None]], object]
 """Calls something after so many seconds."""
 
-_Kind = tuple[str, str, str]
-"""The head of a line, and the machine and the certificate of whoever caused it."""
-_OTHERS: _Kind = ("event=others", "", "")
+_One = tuple[str, str, str]
+"""The machine, the certificate and the identity of whoever caused a line."""
+_Kind = tuple[str, _One]
+"""The head of a line, and who caused it."""
+_OTHERS = "event=others"
 
 
 @dataclass(slots=True)
@@ -82,14 +89,18 @@ class AuditLines:
     def __init__(self, later: Later) -> None:
         self._later = later
         self._repeats: dict[_Kind, _Repeats] = {}
+        self._of: Counter[_One] = Counter()
+        """How many kinds each has."""
 
-    def tell(self, head: str, who: Who, at_once: int = 1) -> None:
-        """A line, or one more of its kind. ``at_once``: how many of a kind have lines of their own."""
-        kind = head, who.host, who.certificate
-        if kind not in self._repeats and len(self._repeats) >= MOST_KINDS:
-            kind = _OTHERS
+    def tell(self, head: str, who: Who, at_once: int = 1, identity: str = "") -> None:
+        """A line, or one more of its kind. ``at_once``: how many of a kind have lines of their own.
+
+        ``identity``: that of a gateway's caller, which the head names.
+        """
+        kind = self._known((head, (who.host, who.certificate, identity)))
         if kind not in self._repeats:
             self._repeats[kind] = _Repeats()
+            self._of[kind[1]] += 1
             self._later(TELL_S, lambda: self._end(kind))
         repeats = self._repeats[kind]
         if repeats.told < at_once:
@@ -99,11 +110,20 @@ class AuditLines:
             repeats.held += 1
             repeats.last = who
 
+    def _known(self, kind: _Kind) -> _Kind:
+        """As what it counts."""
+        if kind in self._repeats:
+            return kind
+        if kind[1][2] and self._of[kind[1]] >= MOST_OF_ONE:
+            kind = _OTHERS, kind[1]
+        return kind if kind in self._repeats or len(self._repeats) < MOST_KINDS else (_OTHERS, ("", "", ""))
+
     def close(self) -> None:
         """Tell what was counted."""
         for kind, repeats in self._repeats.items():
             _tell_held(kind, repeats)
         self._repeats.clear()
+        self._of.clear()
 
     def _end(self, kind: _Kind) -> None:
         """The time of a kind is over. It is watched on, and counted from the first one on, as long as it goes on."""
@@ -115,6 +135,9 @@ class AuditLines:
             self._later(TELL_S, lambda: self._end(kind))
         else:
             del self._repeats[kind]
+            self._of[kind[1]] -= 1
+            if not self._of[kind[1]]:
+                del self._of[kind[1]]
 
 
 def _tell_held(kind: _Kind, repeats: _Repeats) -> None:

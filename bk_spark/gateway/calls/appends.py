@@ -60,7 +60,7 @@ class WholeStream:
     def __init__(self, call: OpenCall, messages: IncomingMessages, asked: AskedAppend) -> None:
         self._call = call
         self._asked = asked
-        # Nothing that Arrow's reader holds may lead back to this object: no garbage collector sees a cycle that goes through it.
+        # Nothing that Arrow's reader holds may lead back to this object: no garbage collector sees a cycle through a reader.
         self._end = _EndMark()
         self._batches = IncomingBatches(messages, self._end.note)
         self.rows = 0

@@ -38,7 +38,7 @@ class LimitAudit:
         head = f"event=limited limit={limit} identity={json.dumps(str(identity))}{about}"
         who = Who.of_peer(peer, identity.name if identity.kind == CERTIFICATE else "")
         with self._lock:
-            self._lines.tell(head, who)
+            self._lines.tell(head, who, identity=str(identity))
 
     def tick(self) -> None:
         """Tell what is due. Call it every few seconds."""

@@ -204,7 +204,7 @@ def test_a_name_that_is_no_utf_8_is_refused_in_one_sentence_by_gateways_and_writ
     struct = pa.struct([pa.field("inside", pa.timestamp("us", "where!"))])
     message = pa.schema([pa.field("column", pa.list_(struct))]).serialize().to_pybytes()
     spoilt = pa.ipc.read_schema(pa.py_buffer(message.replace(name, b"\xff" + name[1:])))
-    with pytest.raises(ConfigError, match="it is no stream of Arrow record batches .*'utf-8' codec can't decode byte 0xff"):
+    with pytest.raises(ConfigError, match=r"it is no stream of Arrow record batches .*'utf-8' codec can't decode byte 0xff"):
         _ = IncomingBatches(Given([schema_data(spoilt)])).schema
     with pytest.raises(ConfigError, match="names of columns, fields and time zones are UTF-8: rename it"):
         spark_schema(spoilt)

@@ -12,7 +12,7 @@ from bk_spark.gateway.gateway_audit import USED_S, GatewayAudit
 from bk_spark.gateway.guesses import MANY
 from bk_spark.gateway.rights import Grant, Right, parse_identity
 from bk_spark.gateway.tokens import StoredToken
-from bk_spark.telemetry.audit_lines import MOST_KINDS, TELL_S, Who
+from bk_spark.telemetry.audit_lines import MOST_OF_ONE, TELL_S, Who
 from bk_spark.telemetry.logging_setup import AUDIT_LOGGER
 
 ETL = parse_identity("token:etl")
@@ -56,9 +56,21 @@ def test_names_that_a_caller_makes_up_fill_no_log_and_make_no_line_of_their_own(
     [line] = world.lines()
     assert line.startswith('event=refused identity="certificate:a\\" b" right=read log="x\\nevent=granted')
     assert len(line) < 400
-    for number in range(MOST_KINDS + 500):
+    for number in range(MOST_OF_ONE + 500):
         world.audit.refused(ETL, Right.READ, f"log-{number}", CLIENT)
-    assert len(world.lines()) == MOST_KINDS
+    assert len(world.lines()) == MOST_OF_ONE + 1
+    world.now_s += TELL_S
+    assert world.lines() == ["event=others peer=10.0.0.9:41234 certificate=none times=499 within_s=60"]
+
+
+def test_names_that_a_caller_makes_up_hide_no_refusal_of_another_identity_behind_the_same_balancer(world: World) -> None:
+    for number in range(2 * MOST_OF_ONE):
+        world.audit.refused(ETL, Right.READ, f"log-{number}", CLIENT)
+    world.lines()
+    world.audit.refused(parse_identity("token:other"), Right.READ, "orders", CLIENT)
+    assert world.lines() == [
+        'event=refused identity="token:other" right=read log="orders" peer=10.0.0.9:41234 certificate=none'
+    ]
 
 
 def test_wrong_tokens_are_counted_and_many_of_one_address_are_named_once(world: World) -> None:
