@@ -12,7 +12,7 @@ from benchmarks.simulated_cluster.costs import Costs
 from benchmarks.simulated_cluster.ledger_table import LedgerTable
 from benchmarks.simulated_cluster.limits import Limit, limit_of
 from benchmarks.simulated_cluster.metadata_store import ZNODES, Session, ZooKeeper
-from benchmarks.simulated_cluster.resources import Machine, Resource
+from benchmarks.simulated_cluster.resources import Machine, Resource, SharedCores
 from benchmarks.simulated_cluster.simulated_auditor import SimulatedAuditor
 from benchmarks.simulated_cluster.simulated_context import SimulatedContext
 from benchmarks.simulated_cluster.virtual_loop import VirtualLoop
@@ -99,6 +99,8 @@ class Setting:
     workers: Sequence[int]
     slow: Collection[int] = ()
     slowness: float = 0.1
+    shared_cores: int = 0
+    """All processes run on one machine of so many cores; 0: each has a core of its own."""
     seed: int = 1
 
 
@@ -111,7 +113,8 @@ class SimulatedCluster:
         self.table = table
         self.registered = list(bookies)
         """Replaced as a whole when a bookie comes or goes."""
-        self.zookeeper = ZooKeeper(self.loop, setting.costs, table)
+        self._free_s = [0.0] * setting.shared_cores
+        self.zookeeper = ZooKeeper(self.loop, setting.costs, table, self.new_core())
         self.machines = {one.bookie_id: self._machine(number, setting) for number, one in enumerate(bookies)}
         self._all = {one.bookie_id: one for one in bookies}
         self._setting = setting
@@ -129,7 +132,11 @@ class SimulatedCluster:
     def _machine(self, number: int, setting: Setting) -> Machine:
         share = setting.slowness if number in setting.slow else 1.0
         network = setting.costs.network * share
-        return Machine(Resource(setting.costs.disk * share), Resource(network), Resource(network), Resource())
+        return Machine(Resource(setting.costs.disk * share), Resource(network), Resource(network), self.new_core())
+
+    def new_core(self) -> Resource:
+        """Of one process."""
+        return SharedCores(free_s=self._free_s) if self._free_s else Resource()
 
     def _worker(self, number: int, place: int) -> _Worker:
         setting = self._setting

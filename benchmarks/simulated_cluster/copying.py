@@ -78,7 +78,7 @@ class Copier:
     async def _copy(self, metadata: LedgerMetadata, sources: list[str], targets: list[str]) -> None:
         context, costs = self._context, self._costs
         await context.compute(costs.copy_cpu_s)
-        left = metadata.length
+        left, bookie_cpu_s = metadata.length, costs.bookie_copy_cpu_s
         while left > 0:
             piece = min(left, costs.piece_bytes)
             left -= piece
@@ -87,23 +87,26 @@ class Copier:
             machines = [self._machines.get(one) for one in targets]
             if source is None or None in machines:
                 raise BookieUnavailableError(metadata.ledger_id, 0, (*sources, *targets))
-            await context.until(self._moved(piece, source, [one for one in machines if one is not None]))
+            targeted = [one for one in machines if one is not None]
+            await context.until(self._moved(piece, source, targeted, bookie_cpu_s + piece / MIB * costs.bookie_mib_cpu_s))
+            bookie_cpu_s = 0.0
         self.copied_bytes += metadata.length * len(targets)
         await context.until(context.loop.time() + costs.force_s)
 
-    def _moved(self, nbytes: int, source: Machine, targets: list[Machine]) -> float:
-        """Take a piece's share of everything. Returns when the last one is done with it."""
+    def _moved(self, nbytes: int, source: Machine, targets: list[Machine], bookie_cpu_s: float) -> float:
+        """Take a piece's share of everything, ``bookie_cpu_s`` of each bookie. Returns when the last one is done with it."""
         now_s, mib, here = self._context.loop.time(), nbytes / MIB, self._machine
         ends = [
             source.disk.take(nbytes, now_s),
             source.sent.take(nbytes, now_s),
+            source.core.take(bookie_cpu_s, now_s),
             here.received.take(nbytes, now_s),
             here.sent.take(nbytes * len(targets), now_s),
             self._context.core.take(mib * self._costs.copied_mib_cpu_s, now_s),
         ]
         for target in targets:
             ends.append(target.received.take(nbytes, now_s))
-            ends.append(target.core.take(mib * self._costs.add_cpu_mib_s, now_s))
+            ends.append(target.core.take(bookie_cpu_s, now_s))
             ends.append(target.disk.take(nbytes, now_s))
         return max(ends)
 

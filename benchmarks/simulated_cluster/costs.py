@@ -1,6 +1,6 @@
 """What things cost in the simulated cluster: every number of the models, with its source.
 
-*Measured* numbers are of a virtual machine with two cores (AMD EPYC), by ``measure.py`` beside this or by what is named.
+*Measured* numbers are of virtual machines with two cores, by ``measure.py`` beside this or by what is named.
 *Assumed* ones nobody has measured: they describe the machines of the simulated cluster, or are estimates. Change them to those
 that you have; ``measure.py`` measures those of ZooKeeper, too.
 """
@@ -19,14 +19,14 @@ class Costs:
     # ZooKeeper: what a request takes of its one ordering thread, and how long the way is.
     zookeeper_round_trip_s: float = 0.0007
     """Of a request to an idle server. Assumed: some 1,400 requests a second of one thread."""
-    zookeeper_read_s: float = 0.00005
-    """Of the server's CPU for a read. Assumed."""
-    zookeeper_write_s: float = 0.00015
-    """Of the server for a change, or for a transaction before its changes are counted. Assumed."""
-    zookeeper_part_s: float = 0.00001
-    """For each further value of a read of many, and each further change of a transaction. Assumed."""
-    zookeeper_name_s: float = 0.0000003
-    """For each name of a listing. Assumed."""
+    zookeeper_read_s: float = 0.00011
+    """Of the server's CPU for a read. Measured together with the next three: ``cross_check.py``. Their ratios are assumed."""
+    zookeeper_write_s: float = 0.00033
+    """Of the server for a change, or for a transaction before its changes are counted."""
+    zookeeper_part_s: float = 0.000022
+    """For each further value of a read of many, and each further change of a transaction."""
+    zookeeper_name_s: float = 0.00000065
+    """For each name of a listing."""
     session_s: float = 10.0
     """After so long a bookie that was killed is not registered any more: ``session_timeout_s``."""
     watch_s: float = 0.005
@@ -45,10 +45,10 @@ class Costs:
     """To choose a new bookie, apart from ``choice_bookie_cpu_s``. Measured: 0.16 ms among 10."""
     choice_bookie_cpu_s: float = 0.0000075
     """To choose a new bookie, for each bookie that is registered. Measured: 0.63 ms among 100, 8 ms among 1,000."""
-    copy_cpu_s: float = 0.004
-    """Of a worker for each ledger that it copies, beside requests and bytes. Assumed."""
-    copied_mib_cpu_s: float = 0.004
-    """Of a worker for each MiB that it reads, verifies and sends, in entries of some 64 KiB. Assumed."""
+    copy_cpu_s: float = 0.0041
+    """Of a worker for each ledger that it copies, beside requests and bytes. Measured: ``cross_check.py``."""
+    copied_mib_cpu_s: float = 0.0041
+    """Of a worker for each MiB that it reads, verifies and sends, in entries of 16 KiB. Measured: ``cross_check.py``."""
     metadata_threads: int = 8
     """Requests to ZooKeeper of one client at a time: ``client_context.METADATA_THREADS``."""
 
@@ -59,8 +59,10 @@ class Costs:
     """In each direction. Assumed: 10 Gb/s."""
     used_by_clients: float = 0.3
     """The share of disks and network that goes to clients meanwhile. Assumed."""
-    add_cpu_mib_s: float = 0.003
-    """Of a bookie's core for each MiB that it takes. Assumed."""
+    bookie_copy_cpu_s: float = 0.0019
+    """Of a bookie's core for each ledger that it gives or takes, beside its bytes. Measured: ``cross_check.py``."""
+    bookie_mib_cpu_s: float = 0.0029
+    """Of a bookie's core for each MiB that it gives or takes. Measured: ``cross_check.py``."""
     force_s: float = 0.005
     """Until a new bookie has made a copy durable. Assumed: one or two syncs."""
     piece_bytes: int = 128 * MIB

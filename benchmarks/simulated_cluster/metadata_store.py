@@ -58,11 +58,11 @@ class Asked:
 class ZooKeeper:
     """The server. Its one queue serves reads and writes; ``per_second`` counts requests."""
 
-    def __init__(self, loop: VirtualLoop, costs: Costs, table: LedgerTable) -> None:
+    def __init__(self, loop: VirtualLoop, costs: Costs, table: LedgerTable, queue: Resource) -> None:
         self.loop = loop
         self.costs = costs
         self.table = table
-        self.queue = Resource()
+        self.queue = queue
         self.requests: Counter[str] = Counter()
         self.per_second: Counter[int] = Counter()
         self.nodes: dict[str, _Node] = {"/": _Node(b"")}
@@ -92,10 +92,9 @@ class Session:
         """Ends a call: takes what it asked from the server, and returns how long its answers took. The CPU is the caller's."""
         asked, server = self.asked, self._server
         now_s = server.loop.time()
-        waited_s = max(0.0, server.queue.busy_until_s - now_s)
-        server.queue.take(asked.server_s, now_s)
+        answered_s = server.queue.take(asked.server_s, now_s)
         server.per_second[int(now_s)] += asked.requests
-        return waited_s + asked.server_s + asked.requests * self._costs.zookeeper_round_trip_s
+        return answered_s - now_s + asked.requests * self._costs.zookeeper_round_trip_s
 
     def _ask(self, kind: str, server_s: float, parts: int = 0, names: int = 0) -> None:
         costs = self._costs

@@ -14,7 +14,6 @@ from benchmarks.simulated_cluster.ledger_table import LedgerTable
 from bk_spark.replication.settings import AutoRecoveryConfig
 
 GB = 10**9
-COPIES = 3
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,6 +25,7 @@ class Loss:
     racks: int
     zones: int = 1
     ledgers: int
+    copies: int = 3
     gb_each: float = 4_000.0
     """Bytes that a bookie holds."""
     lost: str = "bookie"
@@ -34,18 +34,27 @@ class Loss:
     """Bookies with a tenth of the disks and the network of the others."""
     config: AutoRecoveryConfig = field(default_factory=AutoRecoveryConfig)
     costs: Costs = field(default_factory=Costs)
+    shared_cores: int = 0
+    """As of ``Setting``."""
 
 
 def made(plan: Loss, seed: int) -> tuple[SimulatedCluster, list[int]]:
     """The cluster before the loss, and the numbers of the bookies that will be lost."""
     bookies = laid_out(plan.bookies, plan.racks, plan.zones)
-    ensembles = drawn_ensembles(bookies, COPIES, plan.ledgers, seed)
-    nbytes = np.full(plan.ledgers, int(plan.gb_each * GB * plan.bookies / COPIES / plan.ledgers), dtype=np.int64)
+    ensembles = drawn_ensembles(bookies, plan.copies, plan.ledgers, seed)
+    nbytes = np.full(plan.ledgers, int(plan.gb_each * GB * plan.bookies / plan.copies / plan.ledgers), dtype=np.int64)
     table = LedgerTable([one.bookie_id for one in bookies], ensembles, nbytes)
     lost = [number for number in range(plan.bookies) if _is_lost(plan, number)]
     left = [number for number in range(plan.bookies) if number not in lost]
     workers = left[: plan.workers] if plan.workers else left
-    setting = Setting(costs=plan.costs, config=plan.config, workers=workers, slow=left[: plan.slow], seed=seed)
+    setting = Setting(
+        costs=plan.costs,
+        config=plan.config,
+        workers=workers,
+        slow=left[: plan.slow],
+        shared_cores=plan.shared_cores,
+        seed=seed,
+    )
     return SimulatedCluster(bookies, table, setting), lost
 
 

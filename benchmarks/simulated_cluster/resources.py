@@ -6,7 +6,7 @@ order in which it was asked for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
@@ -21,6 +21,20 @@ class Resource:
     def take(self, amount: float, now_s: float) -> float:
         """Queue ``amount``. Returns when it is done."""
         self.busy_until_s = max(self.busy_until_s, now_s) + amount / self.rate
+        self.done += amount
+        return self.busy_until_s
+
+
+@dataclass(slots=True)
+class SharedCores(Resource):
+    """One thread of execution on a machine whose cores it shares with others. ``free_s``: when each core is free."""
+
+    free_s: list[float] = field(default_factory=list)
+
+    def take(self, amount: float, now_s: float) -> float:
+        """As of ``Resource``: begins once the thread and a core are free, on the core that is free first."""
+        core = self.free_s.index(min(self.free_s))
+        self.busy_until_s = self.free_s[core] = max(self.busy_until_s, self.free_s[core], now_s) + amount
         self.done += amount
         return self.busy_until_s
 

@@ -30,7 +30,7 @@ class SimulatedAuditor:
         self.first_mark_s: float | None = None
         self.last_mark_s = 0.0
         self.wake = asyncio.Event()
-        self._context = context
+        self.context = context
         self._costs = costs
         self._table = table
         self._marks = UnderReplication(context.store, context.znodes)
@@ -48,26 +48,26 @@ class SimulatedAuditor:
             if self._bookies.is_audit_due:
                 await self._audit_all()
             due_ms = self._bookies.deadline_ms()
-            pause_s = POLL_S if due_ms is None else min(POLL_S, max(0.0, due_ms / 1000 - self._context.loop.time()))
+            pause_s = POLL_S if due_ms is None else min(POLL_S, max(0.0, due_ms / 1000 - self.context.loop.time()))
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self.wake.wait(), pause_s)
 
     async def _observe(self) -> None:
-        context = self._context
+        context = self.context
         seen = await context.blocking(lambda: observe_bookies(context.store, context.znodes, self._marks.count()))
         self._bookies.observe(seen, context.loop.now_ms)
 
     async def _audit_all(self) -> None:
-        lost, began_s, audited = set(self._bookies.lost), self._context.loop.time(), Audited()
+        lost, began_s, audited = set(self._bookies.lost), self.context.loop.time(), Audited()
         naming = self._table.naming(frozenset(lost))
         for first in range(0, len(naming), PAGE):  # those of the last audit
             await self._mark(naming[first : first + PAGE], lost, audited)
-        self.last_mark_s = self._context.loop.time()
+        self.last_mark_s = self.context.loop.time()
         for first in range(0, len(self._table), PAGE):
             await self._read_page(min(PAGE, len(self._table) - first))
             await self._observe()
         self._bookies.note_audit(lost, self._named())
-        self.audits.append(self._context.loop.time() - began_s)
+        self.audits.append(self.context.loop.time() - began_s)
         self.marked += audited.marked
 
     async def _mark(self, naming: npt.NDArray[np.int64], lost: set[str], audited: Audited) -> None:
@@ -77,12 +77,12 @@ class SimulatedAuditor:
         lost &= self._bookies.lost
         page = [self._table.metadata(int(ledger_id)) for ledger_id in naming]
         if self.first_mark_s is None:
-            self.first_mark_s = self._context.loop.time()
-        await self._context.blocking(partial(self._audit.mark_page, page, frozenset(lost), audited))
+            self.first_mark_s = self.context.loop.time()
+        await self.context.blocking(partial(self._audit.mark_page, page, frozenset(lost), audited))
 
     async def _read_page(self, ledgers: int) -> None:
         """Listing and values of a page, decoded: a cost without content."""
-        costs, context = self._costs, self._context
+        costs, context = self._costs, self.context
         server_s = costs.zookeeper_read_s + ledgers * (costs.zookeeper_part_s + costs.zookeeper_name_s)
         cpu_s = costs.request_cpu_s + ledgers * (costs.value_cpu_s + costs.name_cpu_s + costs.decode_cpu_s)
         await context.blocking(lambda: context.store.charge("get_many", server_s, cpu_s))

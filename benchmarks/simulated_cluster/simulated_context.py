@@ -8,7 +8,6 @@ from random import Random
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from benchmarks.simulated_cluster.metadata_store import ZNODES, Asked, Session
-from benchmarks.simulated_cluster.resources import Resource
 from bk_spark.client.driver.client_context import ClientContext, EnsembleChoice
 from bk_spark.client.protocol.placement.wider_slot import RackMap
 from bk_spark.config import ClientConfig
@@ -28,7 +27,7 @@ class SimulatedContext:
         self.store = Session(cluster.zookeeper)
         self.znodes = ZNODES
         self.config = ClientConfig()
-        self.core = Resource()
+        self.core = cluster.new_core()
         self.choose = Random(seed).randrange
         self.ensembles = EnsembleChoice(self.config, self.choose)
         self._cluster = cluster

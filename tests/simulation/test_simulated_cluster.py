@@ -13,12 +13,15 @@ import numpy as np
 import pytest
 
 from benchmarks.simulated_cluster import __main__ as command
+from benchmarks.simulated_cluster import cross_check
 from benchmarks.simulated_cluster.churn import Churn, play
 from benchmarks.simulated_cluster.cluster import Recovery
+from benchmarks.simulated_cluster.costs import Costs
 from benchmarks.simulated_cluster.hot_log import HotLog, worst_windows
 from benchmarks.simulated_cluster.layout import drawn_ensembles, laid_out
+from benchmarks.simulated_cluster.real_recovery import Plan, RealRecovery
 from benchmarks.simulated_cluster.recoveries import Loss, Restarts, made, recovered, restarted
-from benchmarks.simulated_cluster.resources import Resource
+from benchmarks.simulated_cluster.resources import Resource, SharedCores
 from bk_spark.client.protocol.placement.choose_bookies import Candidate, Terms, choose_ensemble
 from bk_spark.replication.worker import ReplicationWorker
 
@@ -175,3 +178,29 @@ def test_command_writes_tables_and_figures(
     assert page.read_text().startswith(f"# Scale\n\n{command.MARKER}\n\n## A bookie is lost: more workers")
     assert "former" not in page.read_text()
     assert set(json.loads(figures.read_text())) == {"workers", "hot"}
+
+
+def test_processes_that_share_cores_do_together_what_these_can_and_each_of_them_what_one_can() -> None:
+    free_s = [0.0, 0.0]
+    first, second, third = (SharedCores(free_s=free_s) for _ in range(3))
+    assert [one.take(1.0, 0.0) for one in (first, second, third)] == [1.0, 1.0, 2.0]
+    assert first.take(1.0, 0.0) == 2.0
+    assert second.take(0.5, 5.0) == 5.5
+    assert second.take(0.5, 5.0) == 6.0, "beside a core that is free"
+
+
+def test_a_cross_check_finds_the_costs_of_copies_from_the_cpu_that_processes_took(monkeypatch: pytest.MonkeyPatch) -> None:
+    plans = tuple(Plan(bookies=4, copies=2, ledgers=60, entries=entries) for entries in (1, 64))
+    monkeypatch.setattr(cross_check, "CALIBRATION", plans)
+    costs = Costs(
+        used_by_clients=0.0, copy_cpu_s=0.004, copied_mib_cpu_s=0.005, bookie_copy_cpu_s=0.002, bookie_mib_cpu_s=0.003
+    )
+    measured = []
+    for plan in plans:
+        played = cross_check.simulated(plan, 120, replace(costs, zookeeper_read_s=3 * costs.zookeeper_read_s), cores=2)
+        cpu_s = played.workers_cpu_s, played.bookies_cpu_s, played.zookeeper_cpu_s
+        measured.append(RealRecovery(120, played.copying_s, played.requests, *cpu_s))
+    found = cross_check.costs_here(measured, cores=2)
+    for name in ("copy_cpu_s", "copied_mib_cpu_s", "bookie_copy_cpu_s", "bookie_mib_cpu_s"):
+        assert getattr(found, name) == pytest.approx(getattr(costs, name), rel=0.15), name
+    assert 1.0 < found.zookeeper_read_s / costs.zookeeper_read_s < 3.0
