@@ -81,7 +81,7 @@ class IncomingBatches:
         if self._schema is None:
             try:
                 self._schema = plain_schema(self._opened().schema)
-            except UnicodeDecodeError as problem:  # Arrow decodes names when they are asked for
+            except ValueError as problem:  # what Arrow reads and does not make itself, such as names that are no UTF-8
                 raise _refused(problem) from None
         return self._schema
 

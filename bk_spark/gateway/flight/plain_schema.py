@@ -19,8 +19,10 @@ _VARIANT = b"variant"
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The same columns. Raises ConfigError for metadata that is malformed, or that stands inside of an extension type, and
-    UnicodeDecodeError for a name of a column or of a time zone that is no UTF-8.
+    """The same columns.
+
+    Raises ConfigError for metadata that is malformed, or that stands inside of an extension type; and ValueError for what Arrow
+    reads and does not make itself: names that are no UTF-8, a column of nulls that may have none.
     """
     return pa.schema([_plain_field(field) for field in schema])
 

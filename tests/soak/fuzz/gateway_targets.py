@@ -12,6 +12,7 @@ from bk_spark.errors import BookKeeperError
 from bk_spark.gateway.flight import messages as wire
 from bk_spark.gateway.flight import requests as asked
 from bk_spark.gateway.flight.batch_stream import IncomingBatches, batch_data, schema_data
+from bk_spark.rows.arrow_types import spark_schema
 from tests.soak.fuzz.engine import Target
 from tests.soak.fuzz.mutations import spoil_bytes, spoil_json
 
@@ -37,6 +38,7 @@ def targets() -> list[Target]:
         Target("Flight message", lambda: messages, _message),
         Target("gateway request", lambda: _REQUESTS, _request, spoil_json),
         Target("gateway request, bytes", lambda: _REQUESTS, _request, spoil_bytes),
+        Target("schema of a caller", _schemas, _stream_of),
         Target("batch of a caller", _batches, _stream),
     ]
 
@@ -94,6 +96,29 @@ def _batches() -> list[bytes]:
         if message.type != "schema":
             compressed.append(wire.encode_data(message.metadata.to_pybytes(), message.body.to_pybytes()))
     return [*compressed, batch_data(_BATCH)]
+
+
+def _schemas() -> list[bytes]:
+    """The first message of a stream, with time zones, comments, dictionaries, and an extension type."""
+    comment = {b"SPARK::metadata::json": b'{"comment": "seen at"}'}
+    wide = pa.schema(
+        [
+            pa.field("at", pa.timestamp("us", "Europe/Zurich"), metadata=comment),
+            pa.field("kind", pa.dictionary(pa.int8(), pa.string())),
+            pa.field("runs", pa.run_end_encoded(pa.int32(), pa.float64())),
+            pa.field("map", pa.map_(pa.string(), pa.decimal128(10, 2))),
+            pa.field("json", pa.json_(pa.string())),
+        ]
+    )
+    return [schema_data(_BATCH.schema), schema_data(wide)]
+
+
+def _stream_of(data: bytes) -> None:
+    """What an append does with a schema, and with a batch behind it."""
+    batches = IncomingBatches(_Given([data, batch_data(_BATCH)]))
+    spark_schema(batches.schema)
+    for batch in batches:
+        assert batch.serialize().size
 
 
 def _stream(data: bytes) -> None:

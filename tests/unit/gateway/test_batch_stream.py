@@ -210,6 +210,22 @@ def test_a_name_that_is_no_utf_8_is_refused_in_one_sentence_by_gateways_and_writ
         spark_schema(spoilt)
 
 
+def test_a_column_of_nulls_that_may_have_none_is_refused_in_one_sentence() -> None:
+    message = pa.schema([pa.field("a", pa.null())]).serialize().to_pybytes()
+    places = [place for place, byte in enumerate(message) if byte == 1]
+    spoilt = [message[:place] + b"\0" + message[place + 1 :] for place in places]
+    [schema] = [one for one in map(_read_schema, spoilt) if one is not None and not one.field(0).nullable]
+    with pytest.raises(ConfigError, match=r"it is no stream of Arrow record batches .*may not be non-nullable"):
+        _ = IncomingBatches(Given([schema_data(schema)])).schema
+
+
+def _read_schema(message: bytes) -> pa.Schema | None:
+    with suppress(pa.ArrowException, OSError):
+        found = pa.ipc.read_schema(pa.py_buffer(message))
+        return found if found.types == [pa.null()] else None
+    return None
+
+
 def test_a_batch_of_few_bytes_whose_rows_share_one_large_value_is_refused() -> None:
     large = pa.array([list(range(1000))])
     shared = pa.DictionaryArray.from_arrays(pa.array([0] * 65_536, pa.int8()), large)
