@@ -80,8 +80,9 @@ def test_reads_whose_consumer_goes_between_two_messages_leave_no_memory_behind()
     async def leave(connection: BookieConnection) -> None:
         replies = connection.read(REQUEST)
         assert isinstance(await anext(replies), ReadBatch)
-        await asyncio.to_thread(bookie.waits.acquire)
-        await asyncio.to_thread(bookie.waits.acquire)  # all was sent
+        assert await asyncio.to_thread(bookie.waits.acquire, timeout=DEADLINE_S)
+        # Until all was sent, if gRPC's window has room for it: how large that is gRPC estimates anew for each connection.
+        await asyncio.to_thread(bookie.waits.acquire, timeout=0.2)
         await replies.aclose()
 
     assert bookie.asked(lambda connection: _held_mib(connection, leave)) < BOUND_MIB
@@ -95,11 +96,11 @@ def test_reads_that_are_cancelled_as_a_message_comes_leave_no_memory_behind() ->
         bookie.may_send.clear()
         replies = connection.read(REQUEST)
         assert isinstance(await anext(replies), ReadBatch)
-        await asyncio.to_thread(bookie.waits.acquire)
+        assert await asyncio.to_thread(bookie.waits.acquire, timeout=DEADLINE_S)
         waiting = asyncio.ensure_future(anext(replies))
         await asyncio.sleep(0.01)  # it waits for its next message by now; if not, this read shows nothing
         bookie.may_send.set()
-        bookie.waits.acquire()  # with the event loop standing still, so that nobody takes the message
+        bookie.waits.acquire(timeout=0.2)  # with the event loop standing still, so that nobody takes the message
         time.sleep(0.1)  # gRPC has it, or nearly always: nothing tells when, and if it has not, this read shows nothing
         waiting.cancel()
         await asyncio.gather(waiting, return_exceptions=True)
