@@ -114,8 +114,10 @@ class AuditLines:
         """As what it counts."""
         if kind in self._repeats:
             return kind
-        if kind[1][2] and self._of[kind[1]] >= MOST_OF_ONE:
-            kind = _OTHERS, kind[1]
+        _, one = kind
+        _, _, identity = one
+        if identity and self._of[one] >= MOST_OF_ONE:
+            kind = _OTHERS, one
         return kind if kind in self._repeats or len(self._repeats) < MOST_KINDS else (_OTHERS, ("", "", ""))
 
     def close(self) -> None:

@@ -103,7 +103,7 @@ class IncomingMessages:
             try:
                 message = next(self._requests)
             except BaseException as ended:  # StopIteration; grpc.RpcError, where the call is over
-                self._waiting.put(_Ended(is_broken=not isinstance(ended, StopIteration)))
+                self._waiting.put(_Ended(is_broken=self._is_closed or not isinstance(ended, StopIteration)))
                 return
             self._waiting.put(message)
 

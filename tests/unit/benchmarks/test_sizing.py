@@ -19,7 +19,7 @@ def test_a_plan_needs_what_a_hand_computes() -> None:
     found = needs(Plan(rows_a_day=10**9, row_bytes=100, days=90), Machines())
     assert found.held_bytes == 27 * TB  # 0.1 TB a day, 90 days, three copies
     assert found.bookies == 6  # 27 / (8 * 0.76) are five, and one that may be lost
-    assert found.recovery_s == pytest.approx(27e12 / 6 / (5 * 140e6) * 1.3)
+    assert found.recovery_s == pytest.approx(27e12 / 6 / (5 * 140e6) * 1.36)
     assert found.ledgers == 9_000 + 5_760
     assert found.first_limit == ("disks", pytest.approx(10**9 * 5 * 6.08 / 27))
 

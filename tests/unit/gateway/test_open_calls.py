@@ -12,7 +12,7 @@ from bk_spark.gateway.calls.call_watch import CallWatch
 from bk_spark.gateway.calls.open_calls import GatewayCalls, OpenCall
 from bk_spark.gateway.rights import CallerIdentity
 from bk_spark.gateway.settings import GatewayConfig
-from bk_spark.telemetry.audit_lines import MOST_KINDS, TELL_S
+from bk_spark.telemetry.audit_lines import MOST_KINDS, MOST_OF_ONE, TELL_S
 from bk_spark.telemetry.logging_setup import AUDIT_LOGGER
 
 
@@ -212,6 +212,13 @@ def test_a_reader_that_is_ended_because_it_stands_still_has_one_audit_line(audit
     assert audited() == ['event=limited limit=stall_s identity="token:a" peer=1.2.3.4:5 certificate=none']
     calls.audit.close()
     assert audited() == []
+
+
+def test_one_caller_at_his_limits_has_fifty_kinds_of_lines_however_many_logs_he_reads(audited) -> None:
+    calls = GatewayCalls(GatewayConfig())
+    for number in range(2 * MOST_OF_ONE):
+        calls.audit.reached("bytes_per_s", CallerIdentity("token", "etl"), "ipv4:1.2.3.4:5", f"log-{number}")
+    assert len(audited()) == MOST_OF_ONE + 1
 
 
 def test_callers_at_their_limits_cannot_fill_the_audit_log(audited) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from bk_spark.client.driver.connections import BookieConnection
 from bk_spark.config import MIB, DigestType
@@ -75,18 +76,20 @@ async def _held_mib(connection: BookieConnection, leave: Any) -> int:
 
 
 def test_reads_whose_consumer_goes_between_two_messages_leave_no_memory_behind() -> None:
-    bookie = _Sender()
+    bookie, whole = _Sender(), []
 
     async def leave(connection: BookieConnection) -> None:
         replies = connection.read(REQUEST)
         assert isinstance(await anext(replies), ReadBatch)
         assert await asyncio.to_thread(bookie.waits.acquire, timeout=DEADLINE_S)
         # Until all was sent, if gRPC's window has room for it: how large that is gRPC estimates anew for each connection.
-        await asyncio.to_thread(bookie.waits.acquire, timeout=0.2)
+        whole.append(await asyncio.to_thread(bookie.waits.acquire, timeout=0.2))
         await replies.aclose()
 
     assert bookie.asked(lambda connection: _held_mib(connection, leave)) < BOUND_MIB
     bookie.close()
+    if sum(whole) < READS:
+        pytest.skip(f"{sum(whole)} of {len(whole)} reads were left with messages on their way: gRPC's window was too small")
 
 
 def test_reads_that_are_cancelled_as_a_message_comes_leave_no_memory_behind() -> None:
